@@ -1,0 +1,98 @@
+"""BERT: masked language modelling and next-sentence prediction (Devlin et al. 2019).
+
+    firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
+    firth train --config bert.py:base --workdir runs/base --config.data.store=store/
+
+Arguments: `bert.py:SIZE[,length=128][,view=pairs|packed]`. SIZE is tiny, mini, small, medium,
+base, large or one of the 24 miniatures of Turc et al. 2019 by layers and width, as in 6x512.
+
+The paper trains base and large for 900k steps of 256 rows at length 128, then 100k at length 512:
+    firth train --config bert.py:base --workdir runs/128 --config.steps=900000
+    firth train --config bert.py:base,length=512 --workdir runs/512 --config.steps=100000 \\
+        --config.init_from=runs/128
+on 4 Cloud TPUs (16 chips) for 4 days (base) and 16 Cloud TPUs for 4 days (large). Expected after
+fine-tuning base: MNLI-m 84.4, SST-2 92.7, MRPC 86.7 (dev). What this recipe has reached so far is
+recorded under experiments/.
+
+view=packed trains on full sentences without the pair objective, as RoBERTa's ablation does.
+"""
+
+import ml_collections
+
+from firth.models.bert import size
+from firth.recipe import parse_arg
+
+
+def get_config(arg=None):
+    arg = parse_arg(arg, size="base", length=128, view="pairs")
+    c = ml_collections.ConfigDict()
+
+    c.seed = 0
+    c.steps = 1_000_000
+    c.batch_size = 256  # rows an update, over all devices
+    c.accumulate = 1  # micro-batches an update; exact for weighted losses
+
+    c.model = dict(
+        family="bert",
+        vocab_size=0,  # 0: that of the tokenizer
+        **size(arg.size),
+        max_length=512,
+        type_vocab_size=2,
+        activation="gelu_tanh",
+        dropout=0.1,
+        attention_dropout=0.1,
+        scan=False,  # True compiles one layer instead of N
+        remat="none",  # "dots" or "full" trade time for memory
+        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
+    )
+
+    c.data = dict(
+        store="",
+        view=arg.view,
+        length=arg.length,
+        heldout=0.01,  # fraction of the documents kept for evaluation
+        loader="thread",  # or "tf.data"
+        prefetch=2,
+    )
+    if arg.view == "pairs":
+        c.data.update(short_seq_prob=0.1, dupe_factor=10)
+    else:
+        c.data.update(mode="sentences")
+
+    c.objective = dict(
+        name="mlm",
+        pairs="nsp" if arg.view == "pairs" else "none",
+        masking="token",  # or "word"
+        static=False,  # True: the same mask whenever a row of the same copy comes again
+        rate=0.15,
+        max_predictions=20 if arg.length <= 128 else round(0.15 * arg.length),
+        mask_rate=0.8,
+        random_rate=0.1,
+    )
+
+    c.optimizer = dict(
+        name="adamw",
+        b1=0.9,
+        b2=0.999,
+        eps=1e-6,
+        bias_correction=False,
+        weight_decay=0.01,
+        decay_exclude=("norm/", "bias$"),
+        clip_norm=1.0,
+        multipliers=(),
+        freeze=(),
+    )
+    c.schedule = dict(name="bert_linear", lr=1e-4, warmup=0.01)
+    c.nonfinite = "stop"  # or "skip": leave the step out and count it
+
+    c.mesh = dict(data=-1, fsdp=1, tensor=1)
+    c.rng = "threefry2x32"  # "rbg" draws faster on TPUs, but differs between backends
+
+    c.log_every = 100
+    c.eval = dict(every=5000, batch_size=256, batches=100)
+    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="")
+    c.progress = True
+
+    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
+    c.resume = ""  # another run's workdir to go on from, its optimiser included
+    return c

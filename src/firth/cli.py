@@ -1,0 +1,62 @@
+"""The `firth` command: each verb is the module of its name, imported only when it is used."""
+
+import importlib
+import logging
+import sys
+
+VERBS = {
+    "prepare": ("firth.data.prepare", "tokenise a corpus into a store"),
+    "train": ("firth.train", "pretrain or fine-tune from a recipe"),
+    "evaluate": ("firth.evaluate", "measure a run's newest or best checkpoint"),
+    "represent": ("firth.represent", "turn texts into vectors"),
+    "convert": ("firth.convert", "published weights to Firth and back"),
+}
+
+
+def usage() -> str:
+    """The command's help."""
+    lines = ["usage: firth VERB [OPTIONS]", "", "Contextual word representations in JAX.", ""]
+    lines += [f"  {verb:<10} {what}" for verb, (_, what) in VERBS.items()]
+    return "\n".join([*lines, "", "`firth VERB --help` lists the options of a verb."])
+
+
+def run(verb: str, argv: list[str]) -> int:
+    """Run one verb; bad input is one line on stderr and exit status 2, never a traceback."""
+    logging.basicConfig(format="firth: %(message)s", level=logging.WARNING)
+    logging.getLogger("firth").setLevel(logging.INFO)
+    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells of every file it looks for
+    from firth.errors import FirthError
+
+    try:
+        return importlib.import_module(VERBS[verb][0]).main(argv) or 0
+    except FirthError as error:
+        print(f"firth {verb}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        print(f"firth {verb}: interrupted", file=sys.stderr)
+        return 130
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the console command."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if argv else 2
+    if argv[0] in ("-V", "--version"):
+        from firth import __version__
+
+        print(f"firth {__version__}")
+        return 0
+    if argv[0] not in VERBS:
+        from firth.recipe import suggest
+
+        print(f"firth: error: no verb {argv[0]!r}{suggest(argv[0], VERBS)}", file=sys.stderr)
+        return 2
+    return run(argv[0], argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""From text and labelled tasks to batches. Knows neither models nor objectives."""

@@ -1,0 +1,185 @@
+"""Tokenised parts of a corpus, made by worker processes and kept as files until the store is done.
+
+`Part` is one block of the input as token ids; `make_parts` gives the parts of all blocks in order,
+loading those that an earlier, interrupted run has left and making the rest.
+"""
+
+import concurrent.futures
+import multiprocessing
+import os
+import signal
+import threading
+import zipfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from firth.data.memo import MemoTokenizer
+from firth.data.sentences import split_sentences
+from firth.data.store import explained, token_dtype
+from firth.data.text import Block, read_documents
+from firth.data.tokenize import Tokenizer
+from firth.errors import FirthError
+
+
+class Options(NamedTuple):
+    """What besides text and tokenizer decides the contents of a store; see `firth prepare -h`."""
+
+    format: str | None = None
+    field: str = "text"
+    document: str = "blank-line"
+    sentences: str = "split"
+    errors: str = "strict"
+
+
+class Part(NamedTuple):
+    """A tokenised block; its fields are the arguments of `StoreWriter.append`.
+
+    tokens: uint16 or uint32 [t]. sentence_lengths: uint32 [s], in tokens, none 0.
+    document_lengths: uint32 [d], in sentences. continued: the first document is more of the last
+    one of the part before.
+    """
+
+    tokens: np.ndarray
+    sentence_lengths: np.ndarray
+    document_lengths: np.ndarray
+    continued: bool
+
+
+def encode_block(block: Block, memo: MemoTokenizer, options: Options) -> Part:
+    """Segment and tokenise one block. Raises FirthError for bad text, with file and line."""
+    documents = read_documents(block, options.field, options.document, options.errors)
+    sentences, ends = [], []
+    for document in documents:
+        for line in document.split("\n"):
+            if options.sentences == "split":
+                sentences += split_sentences(line)
+            elif line := line.strip():
+                sentences.append(line)
+        ends.append(len(sentences))
+    tokens, lengths = memo.encode_flat(sentences)
+    # A sentence may come to nothing (control characters); it is left out.
+    kept = np.concatenate(([0], np.cumsum(lengths > 0)))
+    return Part(
+        tokens.astype(token_dtype(memo.tokenizer.vocab_size)),
+        lengths[lengths > 0].astype(np.uint32),
+        np.diff(kept[ends], prepend=0).astype(np.uint32),
+        continued=block.format == "text" and not block.first,
+    )
+
+
+def save_part(path: Path, part: Part) -> None:
+    """Write a part whole or not at all. Raises FirthError when it cannot be written."""
+    temporary = path.with_suffix(f".{os.getpid()}")
+    with explained(path):
+        try:
+            with temporary.open("wb") as file:
+                np.savez(file, **part._asdict())
+            os.replace(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def load_part(path: Path) -> Part | None:
+    """The part in a file; None where there is none or it is damaged (the CRCs are checked)."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return Part(*(arrays[name] for name in Part._fields))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def make_parts(
+    blocks: Iterable[Block], folder: Path, tokenizer: Tokenizer, options: Options, workers: int
+) -> Iterator[tuple[Block, Part, bool]]:
+    """Yield (block, part, made now rather than found) in the order of the blocks.
+
+    Parts are written into `folder` as they are made. Holds about two blocks a worker in memory.
+    """
+    with _Workers(tokenizer, options, workers) as pool:
+        waiting = deque()
+        for number, block in enumerate(blocks):
+            path = folder / f"{number:06d}.npz"
+            part = load_part(path)
+            future = None if part else pool.submit(block, path)
+            waiting.append((block, part, path, future))
+            if len(waiting) > 2 * workers:
+                yield _next_part(waiting)
+        while waiting:
+            yield _next_part(waiting)
+
+
+def _next_part(waiting: deque) -> tuple[Block, Part, bool]:
+    block, part, path, future = waiting.popleft()
+    if future is None:
+        return block, part, False
+    try:
+        future.result()
+    except BrokenProcessPool:
+        raise FirthError(
+            "a worker process was killed, by lack of memory perhaps; run the same command again "
+            "to go on, with fewer --workers if memory is short"
+        ) from None
+    part = load_part(path)
+    if part is None:
+        raise FirthError(f"{path} cannot be read back; run the same command again")
+    return block, part, True
+
+
+class _Workers:
+    """Processes that turn blocks into part files; with one worker, this process itself."""
+
+    def __init__(self, tokenizer: Tokenizer, options: Options, number: int):
+        self._setup = (tokenizer, options)
+        self._number = number
+        self._pool = None
+
+    def __enter__(self) -> "_Workers":
+        if self._number > 1:
+            # Not forked: threads of the tokenizers library and of the progress bar may be running.
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                self._number,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_begin_worker,
+                initargs=self._setup,
+            )
+        else:
+            _state[:] = [MemoTokenizer(self._setup[0]), self._setup[1]]
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+        _state.clear()
+
+    def submit(self, block: Block, path: Path) -> concurrent.futures.Future:
+        if self._pool:
+            return self._pool.submit(_work, block, path)
+        done = concurrent.futures.Future()
+        done.set_result(_work(block, path))
+        return done
+
+
+_state = []  # in a worker: its MemoTokenizer and the Options
+
+
+def _begin_worker(tokenizer: Tokenizer, options: Options) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes share the cores among them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _state[:] = [MemoTokenizer(tokenizer), options]
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _work(block: Block, path: Path) -> None:
+    save_part(path, encode_block(block, *_state))

@@ -1,0 +1,167 @@
+"""Tables of labelled text: the named columns of CSV, TSV and JSONL files (plain, .gz or .xz).
+
+Reading is strict. A row with another number of columns than the header, a column that is not there,
+bytes that are not UTF-8 and a damaged archive each end in a `FirthError` that names file and line.
+"""
+
+import csv
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from firth.errors import FirthError
+
+_OPEN = {".gz": gzip.open, ".xz": lzma.open}
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The wanted columns of one file.
+
+    `columns[name]` lists one value a row: str from CSV and TSV, any JSON value from JSONL.
+    `rows` int64 [n] says where each row begins: the 1-based line of the file, or TFDS's `idx`.
+    `skipped` counts the malformed rows left out.
+    """
+
+    source: str
+    columns: dict[str, list]
+    rows: np.ndarray
+    skipped: int = 0
+
+
+def find_file(directory: str | Path, name: str) -> Path | None:
+    """`directory/name`, or the same with `.gz` or `.xz`; None where there is none of them."""
+    plain = Path(directory).expanduser() / Path(name).expanduser()
+    candidates = (plain.with_name(plain.name + suffix) for suffix in ("", *_OPEN))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def read_table(
+    path: str | Path,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    header: Sequence[str] = (),
+    ragged_allowed: int = 0,
+) -> Table:
+    """Read named columns of a `.csv`, `.tsv` or `.jsonl` file (also with `.gz` or `.xz`).
+
+    CSV is quoted as RFC 4180 has it. In TSV a quotation mark is an ordinary character (as
+    `csv.QUOTE_NONE`): GLUE's texts hold unbalanced ones. Empty lines are skipped.
+
+    Args:
+      path: the file; its name says the format.
+      required: columns that must be there.
+      optional: columns that come back only where the file has them.
+      header: names of all columns of a file that has no header line.
+      ragged_allowed: up to so many rows with a wrong number of columns are skipped and counted.
+
+    Raises:
+      FirthError: naming file and line, for a missing column, a ragged row, text that is not UTF-8,
+        malformed CSV or JSON, a damaged archive or an unknown format.
+    """
+    path = Path(path)
+    kind = (path.with_suffix("") if path.suffix in _OPEN else path).suffix
+    if kind == ".jsonl":
+        return _read_jsonl(path, required, optional)
+    if kind not in (".csv", ".tsv"):
+        raise FirthError(f"{path}: expected .csv, .tsv or .jsonl (plain, .gz or .xz), not {kind!r}")
+    records = _csv_records(path) if kind == ".csv" else _tsv_records(path)
+    names = list(header) or next(records, (1, []))[1]
+    if not names:
+        raise FirthError(f"{path}: is empty; expected a header line and a row an example")
+    wanted = present(f"{path}:1", required, optional, names)
+    places = [names.index(name) for name in wanted]
+    columns, rows, skipped = [[] for _ in wanted], [], 0
+    for line, record in records:
+        if len(record) != len(names):
+            skipped += 1
+            if skipped > ragged_allowed:
+                raise FirthError(
+                    f"{path}:{line}: row has {len(record)} columns, expected {len(names)}"
+                    f" ({listed(names)})"
+                )
+            continue
+        rows.append(line)
+        for column, place in zip(columns, places, strict=True):
+            column.append(record[place])
+    columns = dict(zip(wanted, columns, strict=True))
+    return Table(str(path), columns, np.array(rows, np.int64), skipped)
+
+
+def _read_jsonl(path: Path, required: Sequence[str], optional: Sequence[str]) -> Table:
+    columns, rows = {}, []
+    for line, text in _lines(path):
+        at = f"{path}:{line}"
+        try:
+            record = json.loads(text)
+        except ValueError as error:
+            raise FirthError(f"{at}: not a JSON value: {error}") from error
+        if not isinstance(record, dict):
+            raise FirthError(f"{at}: expected a JSON object with named fields")
+        if not columns:  # the first row decides which optional columns the file has
+            columns = {name: [] for name in present(at, required, optional, record)}
+        present(at, list(columns), (), record)
+        rows.append(line)
+        for name, column in columns.items():
+            column.append(record[name])
+    return Table(str(path), columns, np.array(rows, np.int64))
+
+
+def present(at: str, required: Sequence[str], optional: Sequence[str], names) -> list[str]:
+    """The required columns, and the optional ones among `names`; raises where one is missing."""
+    for name in required:
+        if name not in names:
+            raise FirthError(f"{at}: no column {name!r}; there are: {listed(names)}")
+    return [*required, *(name for name in optional if name in names)]
+
+
+def listed(names) -> str:
+    """Names for an error message."""
+    return ", ".join(map(repr, names)) or "none"
+
+
+def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for line, text in _lines(path):
+        yield line, text.split("\t")
+
+
+def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line where the record begins, fields); a quoted field may run over several lines."""
+    csv.field_size_limit(1 << 24)  # the default, 128 Ki characters, is less than one long document
+    reader = csv.reader((text + "\n" for _, text in _lines(path, blank=True)), strict=True)
+    begin = 1
+    try:
+        for record in reader:
+            if record:
+                yield begin, record
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise FirthError(f"{path}:{begin}: malformed CSV: {error}") from error
+
+
+def _lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
+    """(1-based line number, line without its end), without a leading byte order mark."""
+    offset = 0
+    try:
+        with _OPEN.get(path.suffix, open)(path, "rb") as file:
+            for number, data in enumerate(file, 1):
+                text = data.decode().rstrip("\r\n")
+                offset += len(data)
+                if number == 1:
+                    text = text.removeprefix("\ufeff")
+                if text or blank:
+                    yield number, text
+    except UnicodeDecodeError as error:
+        at = f"{path}:{number}: byte {offset + error.start}"
+        raise FirthError(f"{at} is not UTF-8; convert the file to UTF-8") from error
+    except _DAMAGED as error:
+        raise FirthError(f"{path}: truncated or damaged {path.suffix} file: {error}") from error
+    except OSError as error:
+        raise FirthError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -1,0 +1,322 @@
+"""Reading corpora: text, JSONL, CSV and TFDS, plain or compressed, in blocks of bounded size.
+
+`find_sources` turns what the user wrote into sources, `read_blocks` cuts a source into blocks of a
+few megabytes in sequence, `read_documents` decodes and parses one block. The cut points depend on
+the input and the block size alone, so blocks can be worked on anywhere and in any order. The first
+two do little work for each byte; the third does the rest, in whichever process holds the block.
+"""
+
+import csv
+import glob
+import gzip
+import importlib
+import json
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from firth.errors import FirthError
+
+BLOCK_BYTES = 2 << 20  # of text, about half a million tokens
+LONGEST_RECORD = 64 << 20  # bytes of one JSONL line or CSV row
+FORMATS = ("text", "jsonl", "csv", "tsv")
+
+_OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_TFDS = "tfds:"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input: a file, or a TFDS split (`tfds:NAME[:split]`)."""
+
+    name: str
+    format: str
+    bytes: int  # as stored, 0 where unknown
+
+    def fingerprint(self) -> list:
+        """Changes when the input does: its absolute path, size and time of modification (ns)."""
+        if self.format == "tfds":
+            return [self.name]
+        return [os.path.abspath(self.name), self.bytes, os.stat(self.name).st_mtime_ns]
+
+    def describe(self) -> dict:
+        """What a manifest says of it: the base name and the size."""
+        name = self.name if self.format == "tfds" else os.path.basename(self.name)
+        return {"name": name, "bytes": self.bytes}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A stretch of one source.
+
+    content: whole lines as bytes ("text", "jsonl"; a line longer than a block is cut at a space),
+        or texts, a document each. begins_line: whether its first byte begins a line. offset, line:
+    where in the (decompressed) source it begins, line from 1. position: bytes of the source as
+    stored that have been read once this block is.
+    """
+
+    source: str
+    format: str
+    content: bytes | list[str]
+    first: bool
+    begins_line: bool
+    offset: int
+    line: int
+    position: int
+
+
+def find_sources(inputs: Sequence[str], format: str | None = None) -> list[Source]:
+    """The files that the patterns match, sorted within a pattern, none twice, and TFDS splits.
+
+    `format` is one of FORMATS, or None to go by the extension (.jsonl, .csv, .tsv, else text;
+    before .gz or .xz). Raises FirthError for a pattern that matches nothing or a directory.
+    """
+    sources = {}
+    for pattern in inputs:
+        if pattern.startswith(_TFDS):
+            sources[pattern] = Source(pattern, "tfds", 0)
+            continue
+        names = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
+        if not names:
+            raise FirthError(f"--input {pattern}: no such file, and the pattern matches none")
+        for name in names:
+            if os.path.isdir(name):
+                raise FirthError(f"--input {name} is a directory; write '{name.rstrip('/')}/*'")
+            sources[os.path.abspath(name)] = Source(
+                name, format or _format_of(name), os.stat(name).st_size
+            )
+    return list(sources.values())
+
+
+def _format_of(name: str) -> str:
+    path = Path(name)
+    suffix = (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
+    return {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix, "text")
+
+
+def read_blocks(
+    source: Source, field: str, errors: str, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Block]:
+    """Cut a source into blocks of about `block_bytes` of text.
+
+    Raises FirthError for a file that cannot be read or decompressed, and for bad CSV and TFDS.
+    """
+    if source.format == "tfds":
+        yield from _blocks_of_texts(source, _read_tfds(source.name, field, errors), block_bytes)
+        return
+    try:
+        with open(source.name, "rb") as stored:
+            opener = _OPENERS.get(Path(source.name).suffix)
+            file = opener(stored) if opener else stored
+            if source.format in ("csv", "tsv"):
+                texts = _read_table(source, file, field, errors)
+                yield from _blocks_of_texts(source, texts, block_bytes, stored)
+            else:
+                yield from _blocks_of_lines(source, file, stored, block_bytes)
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
+        raise FirthError(
+            f"{source.name} is damaged: it does not decompress ({error}); fetch it again"
+        ) from None
+    except OSError as error:
+        raise FirthError(f"cannot read {source.name}: {error.strerror or error}") from None
+
+
+def _blocks_of_lines(
+    source: Source, file: BinaryIO, stored: BinaryIO, block_bytes: int
+) -> Iterator[Block]:
+    rest, offset, line, begins_line = b"", 0, 1, True
+    while True:
+        # A JSONL record must not be cut: a line longer than a block is read on to its end.
+        data = rest + file.read(max(block_bytes - len(rest), block_bytes // 4))
+        at_end = len(data) == len(rest)
+        cut = len(data) if at_end else data.rfind(b"\n") + 1
+        if not cut and source.format == "text":
+            cut = _cut_long_line(data)
+        if not cut and len(data) > LONGEST_RECORD:
+            raise FirthError(
+                f"{source.name}:{line}: a line of more than {LONGEST_RECORD >> 20} MiB; "
+                "split this document"
+            )
+        content, rest = data[:cut], data[cut:]
+        if content:
+            yield Block(
+                source.name,
+                source.format,
+                content,
+                first=offset == 0,
+                begins_line=begins_line,
+                offset=offset,
+                line=line,
+                position=stored.tell(),
+            )
+            offset += cut
+            line += content.count(b"\n")
+            begins_line = content.endswith(b"\n")
+        if at_end:
+            return
+
+
+def _cut_long_line(data: bytes) -> int:
+    """Where to cut a line that fills a block: after its last space, else before a character."""
+    cut = data.rfind(b" ") + 1
+    if not cut:
+        cut = len(data)
+        while cut > len(data) - 4 and data[cut - 1] & 0xC0 == 0x80:  # inside a UTF-8 sequence
+            cut -= 1
+        cut -= 1
+    return max(cut, 0)
+
+
+def _blocks_of_texts(
+    source: Source, texts: Iterator[str], block_bytes: int, stored: BinaryIO | None = None
+) -> Iterator[Block]:
+    held, size, first = [], 0, True
+
+    def block() -> Block:
+        position = stored.tell() if stored else 0
+        return Block(source.name, source.format, held, first, True, 0, 0, position)
+
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size >= block_bytes:
+            yield block()
+            held, size, first = [], 0, False
+    if held:
+        yield block()
+
+
+def _read_table(source: Source, file: BinaryIO, field: str, errors: str) -> Iterator[str]:
+    """The column `field` of a CSV or TSV file with a header, one text a row."""
+    csv.field_size_limit(LONGEST_RECORD)
+    dialect = dict(delimiter="\t", quoting=csv.QUOTE_NONE) if source.format == "tsv" else {}
+    reader = csv.reader(_decoded_lines(source.name, file, errors), **dialect)
+    try:
+        header = next(reader, [])
+        if header and field not in header:
+            raise FirthError(
+                f"{source.name}:1: no column {field!r}; the columns are {', '.join(header)}; "
+                "choose one with --field"
+            )
+        for row in reader:
+            if len(row) != len(header) and row:
+                raise FirthError(
+                    f"{source.name}:{reader.line_num}: {len(row)} columns where the header has "
+                    f"{len(header)}"
+                )
+            if row:
+                yield row[header.index(field)]
+    except csv.Error as error:
+        raise FirthError(f"{source.name}:{reader.line_num}: not valid CSV ({error})") from None
+
+
+def _decoded_lines(name: str, file: BinaryIO, errors: str) -> Iterator[str]:
+    offset = 0
+    for number, line in enumerate(file, 1):
+        yield _decode(line, name, errors, offset, number)
+        offset += len(line)
+
+
+def _decode(data: bytes, name: str, errors: str, offset: int, line: int) -> str:
+    try:
+        text = data.decode("utf-8", errors)
+    except UnicodeDecodeError as error:
+        line += data.count(b"\n", 0, error.start)
+        raise FirthError(
+            f"{name}:{line}: not UTF-8: byte 0x{data[error.start]:02x} at offset "
+            f"{offset + error.start:,}; convert the file, or replace such bytes with "
+            "--errors=replace"
+        ) from None
+    return text.removeprefix("\ufeff") if offset == 0 else text
+
+
+def _read_tfds(name: str, field: str, errors: str) -> Iterator[str]:
+    """The feature `field` of every example of `tfds:NAME[:split]` (default split: train)."""
+    try:
+        tfds = importlib.import_module("tensorflow_datasets")
+    except ImportError:
+        raise FirthError(
+            f"{name} needs tensorflow_datasets; install it with pip install 'firth[tf]'"
+        ) from None
+    dataset, _, split = name.removeprefix(_TFDS).partition(":")
+    try:
+        builder = tfds.builder(dataset)
+        features = list(builder.info.features or ())
+        builder.download_and_prepare()
+        examples = builder.as_dataset(split=split or "train", shuffle_files=False)
+    except Exception as error:  # an unknown name or split, no network, ...: many kinds
+        raise FirthError(f"{name}: {str(error).strip().splitlines()[0]}") from error
+    if field not in features:
+        raise FirthError(
+            f"{name}: no feature {field!r}; the features are {', '.join(features)}; choose one "
+            "with --field"
+        )
+    for number, example in enumerate(tfds.as_numpy(examples), 1):
+        yield _decode(example[field], name, errors, 0, number)
+
+
+def read_documents(block: Block, field: str, document: str, errors: str) -> list[str]:
+    """The documents of a block.
+
+    Of text the first one may be more of the document that the block before ended in, and any may
+    be empty. `document` is "blank-line" (blank lines stand between documents) or "file".
+
+    Raises FirthError with file and line for bytes that are not UTF-8 (unless `errors` is
+    "replace"), lines that are not JSON objects and records without the field.
+    """
+    if isinstance(block.content, list):
+        return block.content
+    text = _decode(block.content, block.source, errors, block.offset, block.line)
+    if block.format == "jsonl":
+        return _parse_lines(text, block, field, errors)
+    if document == "file":
+        return [text]
+    # A line end before the block makes a blank line at its head divide documents as any other.
+    return _BLANK_LINES.split("\n" + text if block.begins_line else text)
+
+
+def _parse_lines(text: str, block: Block, field: str, errors: str) -> list[str]:
+    """The field of each line of JSONL; blank lines are passed over."""
+    texts = []
+    for number, line in enumerate(text.split("\n"), block.line):
+        if not line or line.isspace():
+            continue
+        where = f"{block.source}:{number}"
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise FirthError(
+                f"{where}: not valid JSON: {error.msg} at column {error.colno}"
+            ) from None
+        if not isinstance(record, dict):
+            raise FirthError(f"{where}: expected a JSON object, found {type(record).__name__}")
+        value = record.get(field)
+        if field not in record:
+            raise FirthError(
+                f"{where}: no field {field!r}; the fields are {', '.join(record)}; choose one "
+                "with --field"
+            )
+        if not isinstance(value, str):
+            raise FirthError(f"{where}: field {field!r} is not text but {type(value).__name__}")
+        texts.append(_without_surrogates(value, where, errors))
+    return texts
+
+
+def _without_surrogates(text: str, where: str, errors: str) -> str:
+    r"""Text as it is, unless JSON escapes (\ud800) put half a character into it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        if errors == "strict":
+            raise FirthError(
+                f"{where}: half a surrogate pair (\\u{ord(text[error.start]):04x}) is not text; "
+                "replace such characters with --errors=replace"
+            ) from None
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,291 @@
+"""Tokenizers: WordPiece, byte-level BPE and unigram, loaded from and saved in published layouts.
+
+`load_tokenizer` reads what is published (`vocab.txt`, `tokenizer.json`, `vocab.json` and
+`merges.txt`, `*.model`), `train_tokenizer` makes new ones. Both give a `Tokenizer`: text in, token
+ids with character offsets and word numbers out. No special token is added, and none is recognised
+inside text unless asked for: "[MASK]" in a corpus is `[`, `mask`, `]`, as in the BERT code.
+"""
+
+import functools
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from firth.errors import FirthError
+
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+
+# What published vocabularies call the special tokens, the more specific name first.
+_NAMES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>", "<|endoftext|>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+class Encoded(NamedTuple):
+    """One encoded text.
+
+    ids: int32 [n]. offsets: int32 [n, 2], the characters [begin, end) of the given text that each
+    token came from. words: int32 [n], the number of the word that each token belongs to.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    words: np.ndarray
+
+
+class Tokenizer:
+    """What all tokenizers share; `load_tokenizer` and `train_tokenizer` make them.
+
+    Attributes:
+        kind: "wordpiece", "bpe" or "unigram".
+        vocab: the tokens in the order of their ids.
+        special_tokens: {"pad": "[PAD]", ...} for the roles in ROLES that the vocabulary serves.
+        pad_id, unk_id, cls_id, sep_id, mask_id: their ids, or None.
+        special_ids: every special id, those without a role (`<eod>`) included.
+        digest: sha256 over all that decides which ids a text gets, and over the special tokens.
+        chunks: how the text may be cut without changing any id: "words" (at every space),
+            "spaced words" (before every lone space) or None.
+    """
+
+    kind: str
+    chunks: str | None = None
+
+    def __init__(self, vocab: list[str], special_tokens: Mapping[str, str], meaning: dict):
+        self.vocab = vocab
+        self._ids = {token: number for number, token in enumerate(vocab)}
+        self.special_tokens = {r: special_tokens[r] for r in ROLES if r in special_tokens}
+        for role, token in self.special_tokens.items():
+            if token not in self._ids:
+                raise FirthError(
+                    f"the {role} token {token!r} is not in the vocabulary of {len(vocab):,} tokens"
+                )
+        roles = {role: self.id(self.special_tokens.get(role)) for role in ROLES}
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = roles.values()
+        self.special_ids = frozenset(n for n in roles.values() if n is not None)
+        text = json.dumps(
+            {**meaning, "kind": self.kind, "special_tokens": self.special_tokens},
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids: 0 .. vocab_size - 1."""
+        return len(self.vocab)
+
+    def token(self, number: int) -> str:
+        """The token with this id."""
+        return self.vocab[number]
+
+    def id(self, token: str | None) -> int | None:
+        """The id of this token, or None when the vocabulary lacks it."""
+        return self._ids.get(token)
+
+    def describe(self) -> dict:
+        """What a store or a checkpoint records of its tokenizer."""
+        return {
+            "kind": self.kind,
+            "digest": self.digest,
+            "vocab_size": self.vocab_size,
+            "special_tokens": self.special_tokens,
+        }
+
+    @functools.cached_property
+    def word_starts(self) -> np.ndarray:
+        """Bool [vocab_size]: this token begins a word (no `##`; `Ġ`; `▁`); True for specials.
+
+        By the token alone, so in byte-level BPE the first word of a text and punctuation, which
+        follow no space, count as continuing; `Encoded.words` numbers the words exactly.
+        """
+        starts = np.fromiter((self._begins_word(t) for t in self.vocab), bool, self.vocab_size)
+        starts[list(self.special_ids)] = True
+        return starts
+
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoded]:
+        """Encode texts, in parallel; adds no special tokens.
+
+        `special` recognises special tokens written in the text (`"the [MASK] broke"`).
+        """
+        raise NotImplementedError
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Only the ids, faster: those of all texts int32 [sum of n], and the lengths n int64."""
+        raise NotImplementedError
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """The text of token ids."""
+        raise NotImplementedError
+
+    def save(self, directory: str | os.PathLike) -> None:
+        """Write the published layout, which transformers loads, into `directory`."""
+        raise NotImplementedError
+
+    def _begins_word(self, token: str) -> bool:
+        raise NotImplementedError
+
+
+def flatten(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ids as one int32 array and the lengths of the rows, int64."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32, lengths.sum())
+    return flat, lengths
+
+
+def load_tokenizer(
+    path: str | os.PathLike,
+    *,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+    special_tokens: Mapping[str, str] | None = None,
+) -> Tokenizer:
+    """Load a published tokenizer from a directory or from one of its files.
+
+    Args:
+        path: holds, in this order of preference, tokenizer.json, vocab.txt, vocab.json with
+            merges.txt, or one *.model (sentencepiece).
+        lowercase, strip_accents: override what tokenizer_config.json or tokenizer.json say. When
+            nothing says, a WordPiece vocabulary without a capital letter is lowercased, and accents
+            are stripped where text is lowercased (as in the BERT code).
+        special_tokens: role -> token for roles in ROLES, over what the files say.
+
+    Raises FirthError when the files are missing or damaged.
+    """
+    path = Path(path)
+    file = _find_file(path)
+    config = _read_config(file.parent)
+    if lowercase is not None:
+        config["do_lower_case"] = lowercase
+    if strip_accents is not None:
+        config["strip_accents"] = strip_accents
+    unknown = set(special_tokens or {}) - set(ROLES)
+    if unknown:
+        raise FirthError(f"special token role {min(unknown)!r} is none of {', '.join(ROLES)}")
+    config |= {f"{role}_token": token for role, token in (special_tokens or {}).items()}
+    if file.suffix == ".model":
+        from firth.data.pieces import load_pieces
+
+        return load_pieces(file, config)
+    from firth.data.subwords import load_subwords
+
+    return load_subwords(file, config)
+
+
+def train_tokenizer(
+    kind: str,
+    texts: Iterable[str],
+    vocab_size: int,
+    *,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    special_tokens: Mapping[str, str] | None = None,
+    min_frequency: int = 2,
+) -> Tokenizer:
+    """Train a tokenizer; the same texts give the same tokenizer, whatever the number of cores.
+
+    Args:
+        kind: "wordpiece" (BERT), "bpe" (byte-level, RoBERTa) or "unigram" (ALBERT).
+        texts: any texts, read once; lines or paragraphs rather than whole books.
+        vocab_size: the number of tokens at most, special tokens included.
+        lowercase: fold case; "bpe" has no such switch and takes only False.
+        strip_accents: drop accents; None does so where text is lowercased.
+        special_tokens: role -> token; by default those of the published models of this kind.
+        min_frequency: pairs seen less often are not merged ("wordpiece" and "bpe").
+
+    Raises FirthError for an unknown kind, or a vocabulary too small for the text's characters.
+    """
+    options = dict(
+        lowercase=lowercase,
+        strip_accents=lowercase if strip_accents is None else strip_accents,
+        special_tokens=dict(special_tokens or {}),
+    )
+    if kind == "unigram":
+        from firth.data.pieces import train_pieces
+
+        return train_pieces(texts, vocab_size, **options)
+    if kind in ("wordpiece", "bpe"):
+        from firth.data.subwords import train_subwords
+
+        return train_subwords(kind, texts, vocab_size, min_frequency=min_frequency, **options)
+    raise FirthError(f"tokenizer kind {kind!r} is none of wordpiece, bpe, unigram")
+
+
+def _find_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise FirthError(f"there is no tokenizer at {path}: no such directory or file")
+    for name in ("tokenizer.json", "vocab.txt", "vocab.json"):
+        if (path / name).is_file():
+            return path / name
+    models = sorted(path.glob("*.model"))
+    if len(models) == 1:
+        return models[0]
+    raise FirthError(
+        f"there is no tokenizer in {path}: expected tokenizer.json, vocab.txt, vocab.json with "
+        "merges.txt, or one *.model"
+    )
+
+
+def _read_config(directory: Path) -> dict:
+    """tokenizer_config.json, and under it special_tokens_map.json, as far as they are there."""
+    config = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        file = directory / name
+        if file.is_file():
+            config |= read_json(file)
+    for role in ROLES:
+        token = config.get(f"{role}_token")
+        if isinstance(token, dict):  # how an AddedToken is written
+            config[f"{role}_token"] = token.get("content")
+    return config
+
+
+def read_json(path: Path) -> dict:
+    """The JSON object in a file. Raises FirthError naming the file and the line where it breaks."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise FirthError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from None
+    except UnicodeDecodeError as error:
+        raise FirthError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except OSError as error:
+        raise FirthError(f"cannot read {path}: {error.strerror}") from None
+    if not isinstance(value, dict):
+        raise FirthError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(path.name + ".writing")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Mapping) -> None:
+    """Write a JSON file, keys sorted, whole or not at all."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+    write_text(path, text + "\n")
+
+
+def choose_special_tokens(vocab: Iterable[str], config: Mapping) -> dict[str, str]:
+    """Role -> token: what the config names, else the vocabulary's first usual name for the role."""
+    present = set(vocab)
+    chosen = {}
+    for role in ROLES:
+        named = config.get(f"{role}_token")
+        usual = next((token for token in _NAMES[role] if token in present), None)
+        if named or usual:
+            chosen[role] = named or usual
+    return chosen

@@ -1,0 +1,218 @@
+"""From a config to the things that a run is made of: tokenizer, model, objective, data.
+
+Everything is built by name from a section of the config, so that objective, body and view are
+independent fields. What does not fit together is refused here, with the reason.
+"""
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from firth.exchange import Saved, read_model
+from firth.data import tasks, views
+from firth.data.buckets import Buckets, tokenise
+from firth.data.store import open_store
+from firth.data.tokenize import Tokenizer, load_tokenizer
+from firth.errors import FirthError
+from firth.models.model import Model, create
+from firth.objectives import OBJECTIVES
+
+Batch = dict[str, np.ndarray]
+
+VIEWS = {"packed": views.packed, "pairs": views.pairs}
+SECTION = ("store", "view", "heldout", "loader", "prefetch", "task")  # not a view's own fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What `train` and `evaluate` work with.
+
+    `batch(step)` gives this process's rows of a training batch; `heldout[name]()` iterates once
+    over this process's share of an evaluation set. `task` is None in pretraining. `spec` is the
+    config's model section with everything filled in; `initial` the weights to start from.
+    """
+
+    model: Model
+    spec: dict
+    objective: object
+    tokenizer: Tokenizer
+    steps: int
+    batch: Callable[[int], Batch]
+    heldout: dict[str, Callable[[], Iterator[Batch]]]
+    evaluate_every: int
+    best: str  # the metric that chooses the best checkpoint, "" for none
+    task: tasks.Task | None = None
+    initial: Saved | None = None
+
+
+def build(config, cache: Path | None = None) -> Experiment:
+    """Build the parts of a run. `cache` is a file where views may note the sizes of epochs."""
+    initial = read_model(config.init_from) if config.init_from else None
+    if config.data.get("task"):
+        return _finetuning(config, initial)
+    return _pretraining(config, initial, cache)
+
+
+def processes() -> dict[str, int]:
+    """Which slice of each batch this process reads."""
+    return dict(index=jax.process_index(), count=jax.process_count())
+
+
+def _pretraining(config, initial, cache) -> Experiment:
+    data = config.data
+    if not data.store:
+        raise FirthError(
+            "data.store is not set; prepare a corpus with `firth prepare` and give "
+            "--config.data.store=DIR"
+        )
+    store = open_store(data.store)
+    tokenizer = store.tokenizer()
+    spec = _model_spec(config, initial, tokenizer)
+    objective = create_objective(config.objective, tokenizer)
+    if getattr(objective, "pairs", "none") != "none" and data.view != "pairs":
+        raise FirthError(
+            f"objective.pairs={objective.pairs!r} needs data.view='pairs', not {data.view!r}: "
+            "only that view yields two segments and their relation"
+        )
+    train_documents, heldout = None, {}
+    if data.heldout:
+        fewest = 2 if data.view == "pairs" else 1  # a random second text needs another document
+        train_documents, heldout_documents = views.split_documents(
+            store, data.heldout, minimum=fewest
+        )
+        held = _view(data, store, tokenizer, config.seed, heldout_documents)
+        heldout["heldout"] = lambda: held.sequential(
+            config.eval.batch_size, limit=config.eval.batches, **processes()
+        )
+    train = _view(data, store, tokenizer, config.seed, train_documents, cache)
+    return Experiment(
+        model=create(spec, objective.heads),
+        spec=spec,
+        objective=objective,
+        tokenizer=tokenizer,
+        steps=config.steps,
+        batch=lambda step: train.batch(step, config.batch_size, **processes()),
+        heldout=heldout,
+        evaluate_every=config.eval.every,
+        best=config.checkpoint.best,
+        initial=initial,
+    )
+
+
+def _view(data, store, tokenizer, seed, documents, cache=None):
+    """The view that `data.view` names, with the fields of the section that are its own."""
+    if data.view not in VIEWS:
+        raise FirthError(f"data.view={data.view!r} is unknown; choose one of {', '.join(VIEWS)}")
+    fields = {k: v for k, v in data.items() if k not in SECTION and k != "length"}
+    if data.view == "pairs":
+        fields["cache"] = cache
+    ids = dict(cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id)
+    try:
+        return VIEWS[data.view](store, data.length, seed=seed, documents=documents, **ids, **fields)
+    except TypeError as error:
+        raise FirthError(f"data.view={data.view!r}: {error}") from None
+
+
+def _finetuning(config, initial) -> Experiment:
+    data = config.data
+    task = _task(data)
+    tokenizer = _task_tokenizer(data, initial)
+    spec = _model_spec(config, initial, tokenizer)
+
+    def read(split):
+        examples = tasks.load_split(task, split, data.dir or None)
+        return Buckets(tokenise(examples, tokenizer, data.length), seed=config.seed)
+
+    train = read("train")
+    per_epoch = train.steps_per_epoch(config.batch_size)
+    heldout = {
+        split: functools.partial(read(split).sequential, config.eval.batch_size, **processes())
+        for split in task.files
+        if split != "train"
+    }
+    objective = create_objective(config.objective, tokenizer, task)
+    best = config.checkpoint.best
+    return Experiment(
+        model=create(spec, objective.heads, num_labels=max(len(task.labels), 1)),
+        spec=spec,
+        objective=objective,
+        tokenizer=tokenizer,
+        steps=config.steps or max(round(config.epochs * per_epoch), 1),
+        batch=lambda step: train.batch(step, config.batch_size, **processes()),
+        heldout=heldout,
+        evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
+        best=f"{task.dev_splits[0]}/{task.main_metric}" if best == "task" else best,
+        task=task,
+        initial=initial,
+    )
+
+
+def _task(data) -> tasks.Task:
+    """The task that the data section names, from GLUE, TFDS or the user's own files."""
+    options = {
+        name: data[name]
+        for name in ("train", "dev", "test", "text", "label", "kind")
+        if data[name] and (name != "kind" or data.train)
+    }
+    if "text" in options:
+        options["text"] = tuple(options["text"].split(","))
+    try:
+        task = tasks.get_task(data.task, **options)
+    except TypeError as error:
+        raise FirthError(f"task {data.task!r}: {error}") from None
+    for split in ("train", "dev"):
+        if not any(name.startswith(split) for name in task.files):
+            raise FirthError(f"task {task.name!r} has no {split} split; set data.{split}")
+    return task
+
+
+def _task_tokenizer(data, initial) -> Tokenizer:
+    """The tokenizer that the config names, or the one that came with the weights."""
+    path = data.tokenizer or (initial and initial.tokenizer_path)
+    if not path:
+        raise FirthError("set data.tokenizer, or init_from to weights that come with a tokenizer")
+    return load_tokenizer(path)
+
+
+def create_objective(spec, tokenizer: Tokenizer, task=None):
+    """The objective that `spec.name` names, with its other fields."""
+    fields = dict(spec)
+    name = fields.pop("name")
+    if name not in OBJECTIVES:
+        raise FirthError(f"objective.name={name!r} is unknown; one of {', '.join(OBJECTIVES)}")
+    module, function = OBJECTIVES[name].split(":")
+    fields.pop("static", None)  # how the corruption is keyed is the step's business
+    try:
+        return getattr(importlib.import_module(module), function)(fields, tokenizer, task)
+    except TypeError as error:
+        raise FirthError(f"objective {name!r}: {error}") from None
+
+
+def _model_spec(config, initial, tokenizer: Tokenizer) -> dict:
+    """The model section with the vocabulary filled in.
+
+    Raises FirthError when the vocabulary is larger than the model's table, or a row longer than
+    its positions.
+    """
+    spec = dict(config.model)
+    if spec.pop("from_init", False):
+        if initial is None:
+            raise FirthError("init_from is not set; give the weights to fine-tune, as in init=DIR")
+        spec = dict(initial.spec) | spec
+    spec["vocab_size"] = spec.get("vocab_size") or tokenizer.vocab_size
+    if tokenizer.vocab_size > spec["vocab_size"]:
+        raise FirthError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens but model.vocab_size is "
+            f"{spec['vocab_size']}; use the model's own tokenizer, or a larger table"
+        )
+    if config.data.length > spec["max_length"]:
+        raise FirthError(
+            f"data.length={config.data.length} is beyond the position table "
+            f"(model.max_length={spec['max_length']})"
+        )
+    return spec

@@ -1,0 +1,108 @@
+"""The post-norm Transformer encoder stack (Vaswani et al. 2017; Devlin et al. 2019).
+
+B batch, L length, D model width, N layers, H heads.
+"""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from firth.errors import FirthError
+from firth.layers.attention import MultiHeadAttention
+from firth.layers.dropout import Dropout
+
+ACTIVATIONS = {
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "relu": jax.nn.relu,
+}
+
+# What is kept for the backward pass; the rest is computed again.
+REMAT_POLICIES = {
+    "full": jax.checkpoint_policies.nothing_saveable,
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
+
+
+def layer_norm(config, name: str) -> nn.LayerNorm:
+    """Layer normalisation with float32 statistics (two passes: the variance cannot cancel)."""
+    return nn.LayerNorm(
+        epsilon=config.norm_epsilon, dtype=config.dtype, use_fast_variance=False, name=name
+    )
+
+
+def dense(config, features: int, name: str) -> nn.Dense:
+    """Affine map with the family's initialiser and compute dtype; parameters are float32."""
+    return nn.Dense(features, dtype=config.dtype, kernel_init=initializer(config), name=name)
+
+
+def initializer(config) -> nn.initializers.Initializer:
+    """Normal truncated at two standard deviations, not rescaled: TF1's `truncated_normal`."""
+    return nn.initializers.truncated_normal(config.init_stddev)
+
+
+class Block(nn.Module):
+    """One layer: self-attention and a two-layer MLP, each with dropout, residual, LayerNorm."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, x_BLD, bias, train: bool, attentions: bool):
+        """Return the new hidden states and what the stack collects: (hidden, probabilities)."""
+        c = self.config
+        attention = MultiHeadAttention(
+            c.num_heads, c.attention_dropout, c.dtype, initializer(c), name="attention"
+        )
+        drop = Dropout(c.dropout)
+        out_BLD, probs_BHLM = attention(x_BLD, bias, train=train)
+        x_BLD = layer_norm(c, "attention_norm")(x_BLD + drop(out_BLD, train=train))
+        h_BLF = ACTIVATIONS[c.activation](dense(c, c.intermediate_size, "mlp_in")(x_BLD))
+        out_BLD = dense(c, c.hidden_size, "mlp_out")(h_BLF)
+        x_BLD = layer_norm(c, "mlp_norm")(x_BLD + drop(out_BLD, train=train))
+        return x_BLD, (x_BLD, probs_BHLM if attentions else None)
+
+
+class Stack(nn.Module):
+    """`num_layers` blocks: unrolled, or scanned so that one layer is compiled instead of N.
+
+    Scanned parameters live under `layers` with a leading axis N, unrolled ones under `layer_0` ...
+    """
+
+    config: object
+
+    @nn.compact
+    def __call__(self, x_BLD, bias, *, train: bool, attentions: bool):
+        """Return the last hidden states [B,L,D], all N of them [N,B,L,D], and probabilities.
+
+        Probabilities are [N, B, H, L, L], or None unless `attentions`.
+        """
+        c = self.config
+        block = Block
+        if c.remat != "none":
+            if c.remat not in REMAT_POLICIES:
+                known = ", ".join(["none", *REMAT_POLICIES])
+                raise FirthError(f"model.remat={c.remat!r} is unknown; choose one of {known}")
+            block = nn.remat(
+                Block,
+                policy=REMAT_POLICIES[c.remat],
+                prevent_cse=not c.scan,
+                static_argnums=(3, 4),
+            )
+        if c.scan:
+            layers = nn.scan(
+                block,
+                variable_axes={"params": 0},
+                split_rngs={"params": True, "dropout": True},
+                in_axes=(nn.broadcast, nn.broadcast, nn.broadcast),
+                length=c.num_layers,
+            )
+            x_BLD, (hidden, probs) = layers(c, name="layers")(x_BLD, bias, train, attentions)
+            return x_BLD, hidden, probs
+        collected = []
+        for i in range(c.num_layers):
+            x_BLD, out = block(c, name=f"layer_{i}")(x_BLD, bias, train, attentions)
+            collected.append(out)
+        hidden, probs = zip(*collected, strict=True)
+        return x_BLD, jnp.stack(hidden), jnp.stack(probs) if attentions else None

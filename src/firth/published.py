@@ -1,0 +1,337 @@
+"""The published (Hugging Face) layout as data: config.json and tensor names, in both directions.
+
+Pure functions of dictionaries; `firth.exchange` does the files. What a family calls its tensors
+and settings stands in the family's own file, for instance `NAMES` of `firth.models.bert`.
+"""
+
+import dataclasses
+import math
+import re
+from typing import NamedTuple
+
+import flax.traverse_util
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from firth.errors import FirthError
+from firth.models import FAMILIES
+from firth.models.model import create, family, to_layout
+
+# kind of module -> (leaf here, leaf there, whether the two are each other's transpose)
+LEAVES = {
+    "dense": (("kernel", "weight", True), ("bias", "bias", False)),
+    "norm": (("scale", "weight", False), ("bias", "bias", False)),
+    "embed": (("embedding", "weight", False),),
+    "bias": (("bias", "bias", False),),
+}
+OLD_NAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # LayerNorm in converted TF models
+ACTIVATIONS = {  # there -> here; the first of several is what is written
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "relu": "relu",
+}
+# How a model is run, not what it is: these fields of a Config are not exchanged.
+EXECUTION = ("scan", "remat", "dtype")
+LARGEST = 2**31 - 1
+
+
+class Row(NamedTuple):
+    """One published tensor: where it lives here, and whether it is transposed there."""
+
+    path: str
+    transposed: bool
+
+
+def name_table(spec: dict) -> dict[str, Row]:
+    """{published name: Row} of everything that a model of this size may hold, aliases included."""
+    module = family(spec["family"])
+    table = {}
+    for ours, theirs, kind in (*module.NAMES, *module.ALIASES):
+        for i in range(spec["num_layers"] if "{i}" in ours else 1):
+            for leaf, published_leaf, transposed in LEAVES[kind]:
+                name = f"{theirs.format(i=i)}.{published_leaf}"
+                table[name] = Row(f"{ours.format(i=i)}/{leaf}", transposed)
+    return table
+
+
+def canonical(name: str, spec: dict, table: dict) -> str:
+    """The table's spelling of a published name: with the prefix, and without gamma and beta."""
+    module = family(spec["family"])
+    for pattern, replacement in OLD_NAMES:
+        name = re.sub(pattern, replacement, name)
+    prefixed = module.PREFIX + name
+    return prefixed if prefixed in table or prefixed in module.BUFFERS else name
+
+
+def buffer(spec: dict) -> np.ndarray:
+    """What the buffers of a published file hold: the positions, int64 [1, max_length]."""
+    return np.arange(spec["max_length"], dtype=np.int64)[None]
+
+
+def check_params(found: dict, described: dict, heads, where: str, names: dict | None = None):
+    """Raise FirthError unless flat parameters are exactly those of the described model.
+
+    Shapes come from the model itself, by `eval_shape`: nothing is allocated, however large the
+    sizes that a file claims. `names` maps paths to what the file calls them.
+    """
+    names = names or {}
+    spec = described["spec"]
+    check_depth(spec, len(found), where)
+    try:
+        model = create(spec | {"scan": True}, heads, described["num_labels"])
+    except FirthError as error:
+        raise FirthError(f"{where}: {error}") from None
+
+    def init(key):
+        return to_layout(model.init(key, jnp.zeros((1, 1), jnp.int32))["params"], scan=False)
+
+    shapes = flax.traverse_util.flatten_dict(jax.eval_shape(init, jax.random.key(0)), sep="/")
+    if missing := [names.get(path, path) for path in shapes if path not in found]:
+        raise FirthError(f"{where} lacks {len(missing)} of its tensors: {listed(missing)}")
+    if surplus := [path for path in found if path not in shapes]:
+        raise FirthError(f"{where} holds tensors that the model has not: {listed(surplus)}")
+    wrong = [
+        f"{names.get(path, path)} is {list(found[path].shape)}, expected {list(leaf.shape)}"
+        for path, leaf in shapes.items()
+        if found[path].shape != leaf.shape
+    ]
+    if wrong:
+        raise FirthError(f"{where} does not fit its description: {listed(wrong)}")
+
+
+def check_depth(spec: dict, tensors: int, where: str):
+    """Refuse a claimed depth that so few tensors cannot have, before anything runs over it."""
+    if spec["num_layers"] > tensors:
+        raise FirthError(
+            f"{where} holds {tensors} tensors, too few for {spec['num_layers']} layers"
+        )
+
+
+def listed(names, most: int = 8) -> str:
+    """'a, b, c, ... (12 more)'."""
+    names = list(names)
+    more = f", ... ({len(names) - most} more)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+# ---------------------------------------------------------------------------------- tensors
+
+
+def read_tensors(tensors: dict, described: dict, config: dict, where: str):
+    """Turn published tensors into parameters.
+
+    Args:
+      tensors: {published name: array}.
+      described: what `read_config` made of the config; `pooler` is added to its spec.
+      config: the config.json itself.
+      where: how errors call the file.
+
+    Returns:
+      ({flat path: float32 array}, heads, published names that Firth has no place for).
+    Raises FirthError for missing names, wrong shapes, other dtypes and untied copies.
+    """
+    spec = described["spec"]
+    check_depth(spec, len(tensors), where)
+    table = name_table(spec)
+    found, names, unknown = {}, {}, []
+    for name, tensor in tensors.items():
+        row = table.get(canonical(name, spec, table))
+        if row is None:
+            if not _is_buffer(name, tensor, spec, table, where):
+                unknown.append(name)
+            continue
+        array = to_float32(tensor, f"{where}: {name}")
+        array = array.T if row.transposed else array
+        if row.path in found and not np.array_equal(array, found[row.path], equal_nan=True):
+            raise FirthError(
+                f"{where}: {name} differs from {names[row.path]}; Firth ties the two, "
+                "so untied weights cannot be represented"
+            )
+        found.setdefault(row.path, array)
+        names.setdefault(row.path, name)
+
+    heads = _heads(found, spec, config)
+    for path in [p for p in found if p.split("/")[0] not in ("encoder", *heads)]:
+        unknown.append(names[path])
+        del found[path]
+    spec["pooler"] = any(path.startswith("encoder/pooler/") for path in found) or "nsp" in heads
+    usual = {row.path: name for name, row in reversed(table.items())}
+    check_params(found, described, heads, where, usual | names)
+    return found, heads, sorted(unknown)
+
+
+def _heads(found: dict, spec: dict, config: dict) -> tuple[str, ...]:
+    """The heads that the tensors belong to.
+
+    Other tasks' models also call a head `classifier`; only one on the pooled output, in a class
+    known here, is a classifier of texts.
+    """
+    module = family(spec["family"])
+    present = {path.split("/")[0] for path in found}
+    order = dict.fromkeys(ours.split("/")[0] for ours, _, _ in module.NAMES)
+    heads = tuple(head for head in order if head in present and head != "encoder")
+    classes = config.get("architectures")
+    classes = set(map(str, classes)) if isinstance(classes, list) else set()
+    known = not classes or classes & set(module.ARCHITECTURES.values())
+    if not known or not any(path.startswith("encoder/pooler/") for path in found):
+        heads = tuple(head for head in heads if head != "classifier")
+    return heads
+
+
+def _is_buffer(name: str, tensor, spec: dict, table: dict, where: str) -> bool:
+    if canonical(name, spec, table) not in family(spec["family"]).BUFFERS:
+        return False
+    if not np.array_equal(tensor, buffer(spec)):
+        raise FirthError(f"{where}: {name} is not 0 .. {spec['max_length'] - 1}, as it always is")
+    return True
+
+
+def to_float32(tensor: np.ndarray, where: str) -> np.ndarray:
+    """float16, bfloat16 and float32 as float32, exactly; FirthError for anything else."""
+    if tensor.dtype.name not in ("float32", "float16", "bfloat16"):
+        raise FirthError(f"{where} is {tensor.dtype.name}; expected float32, float16 or bfloat16")
+    return tensor.astype(np.float32, copy=False)
+
+
+def write_tensors(flat: dict, spec: dict, heads) -> dict[str, np.ndarray]:
+    """{published name: array} as today's transformers names them; kernels are views."""
+    module = family(spec["family"])
+    tensors, done = {}, set()
+    for name, row in name_table(spec).items():
+        if row.path in flat and row.path not in done:  # an alias comes after the name proper
+            done.add(row.path)
+            name = name if heads else name.removeprefix(module.PREFIX)
+            tensors[name] = flat[row.path].T if row.transposed else flat[row.path]
+    return tensors
+
+
+def tensor_for(name: str, flat: dict, spec: dict, table: dict) -> np.ndarray | None:
+    """What a file holds under a name that `read_tensors` understood; None where nothing fits."""
+    name = canonical(name, spec, table)
+    if name in family(spec["family"]).BUFFERS:
+        return buffer(spec)
+    row = table.get(name)
+    if row is None or row.path not in flat:
+        return None
+    return flat[row.path].T if row.transposed else flat[row.path]
+
+
+# ----------------------------------------------------------------------------------- config
+
+
+def read_config(config: dict, where: str) -> dict:
+    """What a config.json describes: {spec, num_labels, labels, regression}.
+
+    Raises FirthError for an unknown family, and for settings that Firth does not compute.
+    """
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise FirthError(
+            f"{where}: model_type {name!r} is none that Firth reads ({', '.join(FAMILIES)})"
+        )
+    module = family(name)
+    for key, value in module.FIXED.items():
+        if config.get(key, value) not in (value, None):
+            raise FirthError(f"{where}: {key}={config[key]!r} is not supported, only {value!r}")
+    spec = {"family": name}
+    for field in dataclasses.fields(module.Config):
+        if key := module.FIELDS.get(field.name):
+            value = config.get(key)
+            spec[field.name] = field.default if value is None else value
+            if field.name == "activation" and value is not None:
+                spec["activation"] = _activation(value, f"{where}: {key}")
+            check_field(spec[field.name], field.default, f"{where}: {key}")
+    rate = config.get("classifier_dropout")
+    spec["classifier_dropout"] = spec["dropout"] if rate is None else rate
+    check_field(spec["classifier_dropout"], 0.1, f"{where}: classifier_dropout")
+    num_labels, labels = _labels(config, where)
+    problem = config.get("problem_type")
+    regression = problem == "regression" or (problem is None and num_labels == 1)
+    return dict(spec=spec, num_labels=num_labels, labels=labels, regression=regression)
+
+
+def check_spec(spec: dict, where: str):
+    """Raise FirthError unless a model section read from a file has usable values."""
+    name = spec.get("family")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise FirthError(f"{where}: model.family={name!r}; Firth knows {', '.join(FAMILIES)}")
+    for field in dataclasses.fields(family(name).Config):
+        if field.name in spec:
+            check_field(spec[field.name], field.default, f"{where}: model.{field.name}")
+
+
+def check_field(value, default, where: str):
+    """Raise FirthError unless a value from a file has the type that its default has."""
+    if type(default) is int:
+        good, expected = type(value) is int and 0 < value <= LARGEST, "a positive integer"
+    elif type(default) is float:
+        good = type(value) in (int, float) and math.isfinite(value) and value >= 0
+        expected = "a number that is not negative"
+    else:
+        good, expected = type(value) is type(default), f"a {type(default).__name__}"
+    if not good:
+        raise FirthError(f"{where}={value!r}, expected {expected}")
+
+
+def _activation(value, where: str) -> str:
+    if not isinstance(value, str) or value not in ACTIVATIONS:
+        raise FirthError(f"{where}={value!r} is not supported; one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[value]
+
+
+def _labels(config: dict, where: str) -> tuple[int, tuple[str, ...] | None]:
+    """Number of labels, and their names unless they are the meaningless LABEL_0, LABEL_1 ..."""
+    names = config.get("id2label")
+    if names is None:
+        count = config.get("num_labels", 2)
+        check_field(count, 2, f"{where}: num_labels")
+        return count, None
+    try:
+        labels = tuple(str(names[str(i)]) for i in range(len(names)))
+    except (KeyError, TypeError):
+        raise FirthError(f"{where}: id2label must map 0 .. C-1 to names, not {names!r}") from None
+    if not labels:
+        raise FirthError(f"{where}: id2label is empty")
+    return len(labels), None if labels == _default_labels(len(labels)) else labels
+
+
+def _default_labels(count: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{i}" for i in range(count))
+
+
+def write_config(saved, base: dict, pad_id: int | None) -> dict:
+    """The config.json of a model (`firth.exchange.Saved`); keys of `base` unknown here stay."""
+    module = family(saved.spec["family"])
+    config = dict(base)
+    for key in ("dtype", "torch_dtype"):
+        if key in config:
+            config[key] = "float32"
+    config |= {"architectures": [architecture(saved)], "model_type": saved.spec["family"]}
+    for field in dataclasses.fields(module.Config):
+        if key := module.FIELDS.get(field.name):
+            config[key] = saved.spec.get(field.name, field.default)
+    config["hidden_act"] = next(
+        there for there, here in ACTIVATIONS.items() if here == config["hidden_act"]
+    )
+    config["classifier_dropout"] = saved.spec.get("classifier_dropout", 0.1)
+    if pad_id is not None or "pad_token_id" not in config:
+        config["pad_token_id"] = pad_id or 0
+    if "classifier" in saved.heads:
+        labels = saved.labels or _default_labels(saved.num_labels)
+        config["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        config["label2id"] = {label: i for i, label in enumerate(labels)}
+        one_of = "regression" if saved.regression else "single_label_classification"
+        config["problem_type"] = one_of
+    return config
+
+
+def architecture(saved) -> str:
+    """The class that transformers publishes such a model as."""
+    classes = family(saved.spec["family"]).ARCHITECTURES
+    return next(name for heads, name in classes.items() if set(heads) <= set(saved.heads))

@@ -1,0 +1,206 @@
+"""Recipes: config files with string arguments, found, read, overridden and recorded.
+
+A recipe is Python and therefore runs as code: it is loaded only from the path that the user
+names, or from the recipes that Firth ships; never from a checkpoint or a hub.
+"""
+
+import difflib
+import importlib
+import json
+import os
+from pathlib import Path
+
+import ml_collections
+from absl import flags
+from ml_collections import config_flags
+
+from firth.errors import FirthError
+
+# Fields that may change when a workdir is resumed: none of them changes a number that is learned.
+SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
+
+FREE = ("log_every", "eval", "checkpoint", "mesh", "data.loader", "data.prefetch", "progress")
+
+
+def parse_arg(arg: str | None, **defaults):
+    """Fields of a recipe's string argument, `bert.py:mini,length=512`, over their defaults.
+
+    The first item without `=` sets the first field. Values take the type of their default.
+    Raises FirthError for an unknown field (with the nearest name) or an unreadable value.
+    """
+    values = ml_collections.ConfigDict(defaults)
+    for i, item in enumerate(filter(None, (arg or "").split(","))):
+        name, separator, text = item.partition("=")
+        if not separator:
+            if i:
+                raise FirthError(f"recipe argument {item!r} should read name=value")
+            name, text = next(iter(defaults)), item
+        if name not in defaults:
+            raise FirthError(f"this recipe has no argument {name!r}{suggest(name, defaults)}")
+        kind = type(defaults[name])
+        try:
+            values[name] = text.lower() in ("1", "true", "yes") if kind is bool else kind(text)
+        except ValueError:
+            raise FirthError(f"recipe argument {name}={text!r} is not a {kind.__name__}") from None
+    return values
+
+
+def suggest(name: str, known) -> str:
+    """'; did you mean x?' or the list of what is known."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(sorted(known))}"
+
+
+def find(path: str) -> str:
+    """Path of a recipe: the user's own file, or the one of that name that Firth ships."""
+    name, separator, arg = path.partition(":")
+    if Path(name).is_file():
+        return path
+    packaged = SHIPPED / Path(name).name
+    if packaged.is_file():
+        return f"{packaged}{separator}{arg}"
+    shipped = sorted(file.name for file in SHIPPED.glob("[!_]*.py"))
+    raise FirthError(f"no recipe {name!r}: not a file, and Firth ships {', '.join(shipped)}")
+
+
+def from_command_line(argv: list[str], *, prog: str):
+    """Read `--config FILE[:ARGS] --workdir DIR [--config.field=value ...]`.
+
+    Returns (locked ConfigDict, workdir). Raises FirthError for anything that is not right.
+    """
+    if not argv or any(a in ("-h", "--help", "-help") for a in argv):
+        print(HELP.format(prog=prog))
+        raise SystemExit(0 if argv else 2)
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", lock_config=True, flag_values=values)
+    flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
+    try:
+        rest = values([prog, *_with_found_recipe(argv)])
+        config, workdir = values.config, values.workdir
+    except FirthError:
+        raise
+    except (AttributeError, KeyError) as error:
+        raise FirthError(_unknown_field(argv, error)) from None
+    except (flags.Error, TypeError, ValueError, FileNotFoundError) as error:
+        raise FirthError(f"{error}".replace("\n", " ")) from None
+    if len(rest) > 1:
+        raise FirthError(f"unexpected argument {rest[1]!r}; options are --name=value")
+    for name, value in (("config", config), ("workdir", workdir)):
+        if value is None:
+            raise FirthError(f"--{name} is required; see {prog} --help")
+    return config, Path(workdir)
+
+
+HELP = """usage: {prog} --config RECIPE[:ARGUMENTS] --workdir DIR [--config.FIELD=VALUE ...]
+
+Train from a recipe. The run goes on from its newest checkpoint when the workdir holds one.
+
+  --config    a recipe file, yours or one that Firth ships: bert.py:mini, finetune.py:task=sst2
+  --workdir   the folder of the run: config.json, checkpoints/, metrics.jsonl, TensorBoard events
+  --config.X  override any field of the recipe, for instance --config.data.store=store/
+
+exit status: 0 finished, 2 bad input, 143 stopped by SIGTERM with everything saved"""
+
+
+def read_recipe(path: str) -> ml_collections.ConfigDict:
+    """The config of `FILE[:ARGUMENTS]`, for use in Python; locked, as on the command line."""
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", lock_config=True, flag_values=values)
+    values(["firth", f"--config={find(path)}"])
+    return values.config
+
+
+def _with_found_recipe(argv):
+    """Replace the recipe's name by the path it was found at, for both spellings of the flag."""
+    found, expect = [], False
+    for item in argv:
+        if expect:
+            item, expect = find(item), False
+        elif item in ("--config", "-config"):
+            expect = True
+        elif item.startswith(("--config=", "-config=")):
+            item = "--config=" + find(item.partition("=")[2])
+        found.append(item)
+    return found
+
+
+def _unknown_field(argv, error) -> str:
+    """One line for an override of a field that the recipe does not have."""
+    recipe = next(
+        (
+            find(a.partition("=")[2] if "=" in a else b)
+            for a, b in zip(argv, [*argv[1:], ""], strict=True)
+            if a.split("=")[0].lstrip("-") == "config"
+        ),
+        None,
+    )
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", flag_values=values)
+    try:
+        values(["firth", f"--config={recipe}"])
+        known = flatten(values.config)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return f"recipe {recipe}: {error}"
+    for item in argv:
+        name = item.lstrip("-").split("=")[0]
+        field = name.removeprefix("config.")
+        if name.startswith("config.") and field not in known:
+            return f"the recipe has no field {field!r}{suggest(field, known)}"
+    return f"recipe {recipe}: {error}".replace("\n", " ")
+
+
+def flatten(config, prefix: str = "") -> dict:
+    """{'data.store': value} for a nested config."""
+    flat = {}
+    for name in config:
+        value = config[name]
+        if isinstance(value, dict | ml_collections.ConfigDict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def record(config, workdir: Path):
+    """Write the resolved config as `config.json`, or check it against the one that is there.
+
+    Raises FirthError when the workdir belongs to another config, naming the fields that differ.
+    """
+    path = workdir / "config.json"
+    new = json.loads(json.dumps(config.to_dict()))
+    if path.exists():
+        old, now = flatten(read(workdir)), flatten(new)
+        differing = [
+            f"{name}: {old.get(name)!r} there, {now.get(name)!r} now"
+            for name in sorted(old.keys() | now.keys())
+            if old.get(name) != now.get(name) and not _free(name)
+        ]
+        if differing:
+            raise FirthError(
+                f"{workdir} holds a run of another config ({'; '.join(differing[:5])}"
+                f"{'; ...' if len(differing) > 5 else ''}); choose another --workdir, or give "
+                "the same config to go on with that run"
+            )
+    write_atomically(path, json.dumps(new, indent=2) + "\n")
+
+
+def _free(name: str) -> bool:
+    return any(name == free or name.startswith(free + ".") for free in FREE)
+
+
+def read(workdir: Path) -> ml_collections.ConfigDict:
+    """The config that a workdir was run with. Data only: nothing is executed."""
+    path = Path(workdir) / "config.json"
+    if not path.is_file():
+        raise FirthError(f"{workdir} is not a workdir: it has no config.json")
+    try:
+        return ml_collections.ConfigDict(json.loads(path.read_text()))
+    except json.JSONDecodeError as error:
+        raise FirthError(f"{path}:{error.lineno}: not JSON ({error.msg})") from None
+
+
+def write_atomically(path: Path, text: str):
+    """Write a small file so that a reader, or a crash, sees the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    os.replace(temporary, path)

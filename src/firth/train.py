@@ -1,0 +1,344 @@
+"""THE loop: pretraining and fine-tuning, every objective and every model.
+
+    firth train --config bert.py:mini --workdir runs/mini --config.data.store=store/
+
+Read it top to bottom: the jitted step, then the run: mesh, data, model, state, restore, steps,
+evaluation, checkpoints. Order of what a run starts from: its own workdir, another run (`resume`),
+weights (`init_from`), random values.
+"""
+
+import fcntl
+import functools
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from firth import experiment, recipe
+from firth.data.pipeline import prefetch
+from firth.errors import FirthError
+from firth.evaluate import Evaluator
+from firth.models.model import overlay, to_layout
+from firth.repeat import train_seeds
+from firth.training import metrics as pairs
+from firth.training import optim, partition
+from firth.training.checkpoint import Checkpoints
+from firth.training.journal import Journal, Progress, describe_environment
+from firth.training.state import TrainState
+
+log = logging.getLogger("firth")
+STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
+
+
+def make_step(model, objective, optimizer, schedule, config):
+    """The train step: a pure function (state, batch) -> (state, metrics, squared norms).
+
+    Metrics are {name: (sum, weight)}; the norms are one number a parameter, so that the host can
+    name the tensor in which a value stopped being finite. Such a step changes no parameter.
+    """
+    static = config.objective.get("static", False)
+    frozen = optim.path_mask(config.optimizer.freeze)
+
+    def step(state, batch):
+        # Every random choice hangs on (seed, step), or for static masks on the example alone.
+        seed = jax.random.key(config.seed, impl=config.rng)
+        static_key, dropout_key, corrupt_key = jax.random.split(
+            jax.random.fold_in(seed, state.step), 3
+        )
+        if static:
+            static_key = seed
+        batch = objective.corrupt(batch, static_key if static else corrupt_key)
+        weights = objective.weights(batch)  # of the whole batch: accumulation stays exact
+
+        def loss_of(params, micro, number):
+            params = jax.tree.map(
+                lambda p, stop: jax.lax.stop_gradient(p) if stop else p, params, frozen(params)
+            )
+            rngs = {"dropout": jax.random.fold_in(dropout_key, number)}
+            losses = functools.partial(objective.losses, train=True)
+            sums, measured = nn.apply(lambda m, b: losses(m, b), model)(
+                {"params": params}, micro, rngs=rngs
+            )
+            terms = objective.coefficients
+            loss = sum(c * sums[t] / jnp.maximum(weights[t], 1.0) for t, c in terms.items())
+            return loss, measured
+
+        gradient = jax.value_and_grad(loss_of, has_aux=True)
+        if config.accumulate == 1:
+            (loss, measured), grads = gradient(state.params, batch, 0)
+        else:
+            micros = jax.tree.map(functools.partial(split_rows, n=config.accumulate), batch)
+            shapes = jax.eval_shape(gradient, state.params, jax.tree.map(lambda x: x[0], micros), 0)
+            zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+            def accumulate(total, numbered):
+                part = gradient(state.params, *numbered)
+                return jax.tree.map(jnp.add, total, part), None
+
+            numbered = (micros, jnp.arange(config.accumulate))
+            ((loss, measured), grads), _ = jax.lax.scan(accumulate, zeros, numbered)
+
+        rate = schedule(state.step)
+        squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
+
+        finite = jnp.isfinite(loss) & jnp.isfinite(squares.sum())
+        params, opt_state = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old),
+            (params, opt_state),
+            (state.params, state.opt_state),
+        )
+        state = TrainState(state.step + 1, state.skipped + ~finite, params, opt_state)
+        measured |= {
+            "loss": (loss, jnp.ones(())),
+            "grad_norm": (jnp.sqrt(squares.sum()), jnp.ones(())),
+            "learning_rate": (rate, jnp.ones(())),
+            "pad_fraction": ((~batch["mask"]).sum(), jnp.asarray(batch["mask"].size)),
+        }
+        return state, measured, squares
+
+    return step
+
+
+def split_rows(x, n: int):
+    """[B, ...] to [n, B/n, ...], each device keeping a share of its own rows in every part."""
+    return x.reshape(x.shape[0] // n, n, *x.shape[1:]).swapaxes(0, 1)
+
+
+def train(config, workdir: Path) -> dict[str, float]:
+    """Run a recipe in a workdir to its last step; returns the last evaluation's metrics.
+
+    Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
+    """
+    workdir.mkdir(parents=True, exist_ok=True)
+    lock = lock_workdir(workdir)
+    jax.config.update("jax_threefry_partitionable", True)
+
+    # ------------------------------------------------------------------ mesh, data, model
+    mesh = partition.create_mesh(config.mesh)
+    rows = mesh.shape["data"] * mesh.shape["fsdp"] * config.accumulate
+    if config.batch_size % rows or config.batch_size % jax.process_count():
+        raise FirthError(
+            f"batch_size={config.batch_size} is not a multiple of data x fsdp x accumulate = {rows}"
+        )
+    run = experiment.build(config, cache=workdir / "epochs.json")
+    optimizer = optim.create_optimizer(config.optimizer)
+    schedule = optim.create_schedule(config.schedule, run.steps)
+    recipe.record(config, workdir)
+    (workdir / "env.txt").write_text(describe_environment())
+    describe_model(run, workdir)
+
+    # --------------------------------------------------------------------- state, restore
+    def init(key):
+        tokens = jnp.zeros((1, 8), jnp.int32)
+        return TrainState.create(run.model.init(key, tokens)["params"], optimizer)
+
+    key = jax.random.key(config.seed, impl=config.rng)
+    shapes = jax.eval_shape(init, key)
+    shardings = partition.shardings_of(shapes, mesh)
+    targets = jax.tree.map(
+        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
+        shapes,
+        shardings,
+    )
+    saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best})
+    restored = saves.restore(targets)
+    if restored is None and config.resume:
+        restored = Checkpoints(config.resume).restore(targets)
+        if restored is None:
+            raise FirthError(f"resume={config.resume}: no checkpoint there")
+    if restored is not None:
+        state, meta = restored
+    else:
+        state, meta = jax.jit(init, out_shardings=shardings)(key), {"window": {}}
+        if run.initial:
+            loaded = to_layout(run.initial.params, run.spec["scan"])
+            params, fresh = overlay(jax.device_get(state.params), loaded, config.init_from)
+            state = state.replace(params=jax.device_put(params, shardings.params))
+            if fresh:
+                log.info("not in %s, so random: %s", config.init_from, ", ".join(fresh))
+    start = int(jax.device_get(state.step))
+
+    # ------------------------------------------------------------------------------- loop
+    step_fn = jax.jit(
+        make_step(run.model, run.objective, optimizer, schedule, config),
+        in_shardings=(shardings, None),
+        out_shardings=(shardings, None, None),
+        donate_argnums=0,
+    )
+    names = optim.named_leaves(shapes.params)
+    evaluator = Evaluator(run, config, mesh)
+    journal = Journal(workdir, start)
+    bar = Progress(run.steps, start, workdir.name, quiet=not config.progress)
+    window, results, pending = meta["window"], {}, None
+    tokens, waited, since = 0, 0.0, time.perf_counter()
+    terminated = threading.Event()
+    previous = catch_sigterm(terminated)
+
+    def absorb(pending):
+        """Take in the metrics of the step before, when the next one is already under way."""
+        nonlocal window, tokens, waited, since
+        number, measured, squares = pending
+        measured, squares = jax.device_get((measured, squares))
+        check_finite(number, measured, squares, names, config.nonfinite, journal, bar)
+        if not np.isfinite(measured["loss"][0]) or not np.isfinite(squares.sum()):
+            measured = {"nonfinite": (1.0, 1.0)}  # skipped: keep it out of the means
+        window = pairs.add(window, measured)
+        if number % config.log_every == 0 or number == run.steps:
+            means = pairs.means(window)
+            seconds = time.perf_counter() - since
+            count = max(number - max(start, (number - 1) // config.log_every * config.log_every), 1)
+            speed = {
+                "perf/step_ms": 1e3 * seconds / count,
+                "perf/tokens_per_sec": tokens / seconds,
+                "perf/input_wait_fraction": (batches.wait_seconds - waited) / seconds,
+            }
+            journal.write(number, {f"train/{k}": v for k, v in means.items()} | speed)
+            bar.update(
+                number,
+                f"loss {means.get('loss', np.nan):.3f}  {1 / speed['perf/step_ms'] * 1e3:.2f} "
+                f"steps/s  {speed['perf/tokens_per_sec']:,.0f} tokens/s",
+            )
+            window, tokens = {}, 0
+            waited, since = batches.wait_seconds, time.perf_counter()
+        else:
+            bar.update(number)
+
+    def evaluate(number):
+        """Evaluate the parameters after this many steps and record the result."""
+        nonlocal since
+        began = time.perf_counter()
+        results.clear()
+        results.update(evaluator.measurements(state.params))
+        journal.write(number, {f"eval/{k}": v for k, v in results.items()})
+        shown = "  ".join(f"{k} {v:.4f}" for k, v in results.items())
+        bar.say(f"step {number}: {shown}")
+        since += time.perf_counter() - began  # not the training's time
+
+    done = start
+    try:
+        with (
+            jax.set_mesh(mesh),
+            jax.transfer_guard("disallow"),
+            prefetch(
+                run.batch, start, run.steps, depth=config.data.prefetch, loader=config.data.loader
+            ) as batches,
+        ):
+            for batch in batches:
+                state, measured, squares = step_fn(state, partition.put_batch(batch, mesh))
+                done += 1
+                tokens += batch["mask"].size * jax.process_count()
+                if pending is not None:
+                    absorb(pending)
+                pending = (done, measured, squares)
+                last = done == run.steps
+                evaluates = last or (run.evaluate_every and done % run.evaluate_every == 0)
+                saves_now = saves.due(done, last) or terminated.is_set() or evaluates
+                if evaluates or saves_now or done == start + 1:
+                    absorb(pending)
+                    pending = None
+                    if done == start + 1:  # the first step compiled: leave it out of the speed
+                        tokens, since = 0, time.perf_counter()
+                if evaluates:
+                    evaluate(done)
+                if saves_now:
+                    began = time.perf_counter()
+                    saves.save(
+                        done, state, {"window": window}, dict(results) if evaluates else None
+                    )
+                    since += time.perf_counter() - began
+                if terminated.is_set() and not last:
+                    break
+            if start == run.steps:
+                evaluate(start)
+        saves.close()
+    finally:
+        signal.signal(signal.SIGTERM, previous) if previous is not None else None
+        bar.close()
+        journal.close()
+        lock.close()
+    if done < run.steps:
+        bar.say(f"stopped by SIGTERM at step {done}, saved; the same command goes on from there")
+        raise SystemExit(STOPPED)
+    return results
+
+
+def check_finite(step, measured, squares, names, policy, journal, bar):
+    """Log a step whose loss or gradient is not finite, and stop unless the policy is to skip."""
+    loss = float(measured["loss"][0])
+    if np.isfinite(loss) and np.isfinite(squares.sum()):
+        return
+    bad = [name for name, value in zip(names, squares, strict=True) if not np.isfinite(value)]
+    where = f"the gradient of {bad[0]}" if bad else "the loss"
+    journal.write(step, {"train/nonfinite": 1.0, "train/loss_at_nonfinite": repr(loss)})
+    message = (
+        f"step {step}: {where} is not finite (loss {loss}, {len(bad)} of {len(names)} tensors)"
+    )
+    if policy == "stop":
+        raise FirthError(
+            f"{message}; the parameters are those before the step. Lower the rate, clip, or set "
+            "--config.nonfinite=skip to leave such steps out"
+        )
+    bar.say(f"{message}; skipped")
+
+
+def describe_model(run, workdir: Path):
+    """Write what reads the checkpoints later: model.json and the tokenizer."""
+    described = {
+        "firth": 1,
+        "model": run.spec,
+        "heads": list(run.model.heads),
+        "num_labels": run.model.num_labels,
+        "labels": list(run.task.labels) if run.task and run.task.labels else None,
+        "regression": bool(run.task and run.task.kind == "regression"),
+    }
+    recipe.write_atomically(workdir / "model.json", json.dumps(described, indent=2) + "\n")
+    if not (workdir / "tokenizer").exists():
+        temporary = workdir / f".tokenizer.{os.getpid()}"
+        run.tokenizer.save(temporary)
+        shutil.move(temporary, workdir / "tokenizer")
+
+
+def lock_workdir(workdir: Path):
+    """Hold the workdir for this process; the kernel lets go of it however the process ends."""
+    lock = (workdir / ".lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FirthError(f"another run is using {workdir}; wait for it or choose another") from None
+    return lock
+
+
+def catch_sigterm(event: threading.Event):
+    """Let SIGTERM set the event; only the main thread may, so None elsewhere."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, lambda *_: event.set())
+
+
+def main(argv: list[str]) -> int:
+    """`firth train`."""
+    config, workdir = recipe.from_command_line(argv, prog="firth train")
+    if config.get("seeds"):
+        train_seeds(config, workdir, train)
+    else:
+        train(config, workdir)
+    return 0
+
+
+if __name__ == "__main__":
+    from firth.cli import run
+
+    sys.exit(run("train", sys.argv[1:]))

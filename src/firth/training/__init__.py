@@ -1,0 +1,1 @@
+"""State, optimisation, sharding, checkpoints and metrics. Knows neither models nor objectives."""

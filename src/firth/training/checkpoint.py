@@ -1,0 +1,221 @@
+"""Checkpoints: atomic, checked, asynchronous, and kept by two policies.
+
+A save by time is temporary: it goes when `keep` newer ones exist. A save by step number, every
+`every` steps, is permanent, and so is the best one by the config's metric. Each finished
+checkpoint is sealed with the SHA-256 of its files; one that does not match its seal, or cannot be
+read, is set aside and the one before it is used.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from firth.errors import FirthError
+
+log = logging.getLogger("firth")
+
+
+class Checkpoints:
+    """The checkpoints of one workdir, under `checkpoints/<step>/`, seals under `seals/`."""
+
+    def __init__(self, workdir, *, minutes=10.0, every=0, keep=2, best="", best_mode="max"):
+        self.directory = Path(workdir).absolute() / "checkpoints"
+        self.seals = Path(workdir).absolute() / "seals"
+        self.minutes, self.every, self.best = minutes, every, best
+        policies = [ocp.checkpoint_managers.LatestN(keep)]
+        if every:
+            policies.append(ocp.checkpoint_managers.EveryNSteps(every))
+        if best:
+            policies.append(
+                ocp.checkpoint_managers.BestN(
+                    get_metric_fn=lambda metrics: metrics[best],
+                    reverse=best_mode == "min",
+                    n=1,
+                    keep_checkpoints_without_metrics=False,
+                )
+            )
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=ocp.checkpoint_managers.AnyPreservationPolicy(policies),
+            cleanup_tmp_directories=True,
+            step_format_fixed_length=None,
+        )
+        self.seals.mkdir(parents=True, exist_ok=True)
+        self.manager = ocp.CheckpointManager(self.directory, options=options)
+        self.last_save = time.monotonic()
+        self._sealing: threading.Thread | None = None
+        self._failure: BaseException | None = None
+
+    def due(self, step: int, last: bool = False) -> bool:
+        """Whether to save now: a permanent step, the last step, or enough time has passed."""
+        if last or (self.every and step % self.every == 0):
+            return True
+        elapsed = time.monotonic() - self.last_save > 60 * self.minutes
+        if jax.process_count() > 1:  # clocks differ: process 0 decides for all
+            from jax.experimental import multihost_utils
+
+            elapsed = bool(multihost_utils.broadcast_one_to_all(elapsed))
+        return elapsed
+
+    def save(self, step: int, state, meta: dict, metrics: dict | None = None):
+        """Start saving; returns once the arrays are copied from the device.
+
+        Raises FirthError if this save or the one before it failed, with the reason.
+        """
+        self.wait()
+        if step in self.manager.all_steps():
+            return
+        items = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta))
+        try:
+            self.manager.save(step, args=items, metrics=metrics, force=True)
+        except OSError as error:
+            raise self._explain(step, error) from error
+        self.last_save = time.monotonic()
+        self._sealing = threading.Thread(target=self._seal, args=(step,), daemon=True)
+        self._sealing.start()
+
+    def _seal(self, step: int):
+        """When the save has been committed, record the digest of every file it consists of."""
+        try:
+            self.manager.wait_until_finished()
+            if jax.process_index() == 0:
+                temporary = self.seals / f".{step}.json"
+                temporary.write_text(json.dumps(digests(self.directory / str(step)), indent=1))
+                os.replace(temporary, self.seals / f"{step}.json")
+                kept = {str(s) for s in self.manager.all_steps()}
+                for seal in self.seals.glob("[0-9]*.json"):
+                    if seal.stem not in kept:
+                        seal.unlink()
+        except BaseException as error:  # handed to the loop's thread by wait()
+            self._failure = (step, error)
+
+    def wait(self):
+        """Block until the save under way is complete; raise FirthError if it failed."""
+        if self._sealing is not None:
+            self._sealing.join()
+            self._sealing = None
+        if self._failure is not None:
+            step, error = self._failure
+            self._failure = None
+            raise self._explain(step, error) from error
+
+    def _explain(self, step: int, error: BaseException) -> FirthError:
+        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+        reason = "the disk is full" if full else f"{type(error).__name__}: {error}".split("\n")[0]
+        kept = self.manager.latest_step()
+        return FirthError(
+            f"checkpoint {self.directory / str(step)} could not be written: {reason}; "
+            f"the newest complete one is {'none' if kept in (None, step) else kept}; "
+            "free some space and start the same command again to go on from there"
+        )
+
+    def steps(self) -> list[int]:
+        """Complete checkpoints, oldest first."""
+        return sorted(self.manager.all_steps())
+
+    def best_step(self) -> int | None:
+        """The kept checkpoint with the best metric, or the newest when none was measured."""
+        return self.manager.best_step() if self.best else self.manager.latest_step()
+
+    def restore(self, shapes, step: int | None = None):
+        """The newest sound checkpoint as (state, meta), or None if there is none.
+
+        `shapes` is the state's tree of ShapeDtypeStruct with shardings. With `step`, that one or
+        FirthError. A damaged checkpoint is named in the log and moved to `checkpoints-damaged/`.
+        """
+        candidates = [step] if step is not None else sorted(self.manager.all_steps(), reverse=True)
+        for candidate in candidates:
+            try:
+                self._check(candidate)
+                items = self.manager.restore(
+                    candidate,
+                    args=ocp.args.Composite(
+                        state=ocp.args.StandardRestore(shapes), meta=ocp.args.JsonRestore()
+                    ),
+                )
+                return items["state"], items["meta"]
+            except Exception as error:
+                if step is not None:
+                    raise FirthError(f"checkpoint {self.directory / str(step)}: {error}") from error
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                log.warning("checkpoint %s is damaged (%s); falling back", candidate, reason)
+                self._set_aside(candidate)
+        if candidates:
+            raise FirthError(
+                f"no checkpoint under {self.directory} can be read; they were moved to "
+                f"{self.directory}-damaged. Start again to train from scratch, or restore a copy"
+            )
+        return None
+
+    def restore_params(self, step: int | None = None) -> tuple[int, dict]:
+        """(step, parameters as numpy arrays) of `step`, else the best, else the newest checkpoint.
+
+        The optimiser's state is not read. Raises FirthError when there is none, or it is damaged.
+        """
+        chosen = step if step is not None else self.best_step()
+        if chosen is None or chosen not in self.manager.all_steps():
+            there = ", ".join(map(str, self.steps())) or "none"
+            raise FirthError(f"no checkpoint {chosen or ''} under {self.directory}; there: {there}")
+        try:
+            self._check(chosen)
+            path = self.directory / str(chosen) / "state"
+            reader = ocp.PyTreeCheckpointer()
+            tree = {"params": reader.metadata(path).item_metadata.tree["params"]}
+            restored = reader.restore(
+                path,
+                args=ocp.args.PyTreeRestore(
+                    item=jax.tree.map(lambda leaf: np.empty((), leaf.dtype), tree),
+                    restore_args=jax.tree.map(
+                        lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree
+                    ),
+                    partial_restore=True,
+                ),
+            )
+        except FirthError:
+            raise
+        except Exception as error:
+            raise FirthError(f"checkpoint {self.directory / str(chosen)}: {error}") from error
+        return chosen, restored["params"]
+
+    def _check(self, step: int):
+        seal = self.seals / f"{step}.json"
+        if not seal.exists():  # killed between the commit and the seal: Orbax's commit stands
+            return
+        found = digests(self.directory / str(step))
+        for name, digest in json.loads(seal.read_text()).items():
+            if found.get(name) != digest:
+                state = "is missing" if name not in found else "does not match its checksum"
+                raise FirthError(f"{self.directory / str(step) / name} {state}")
+
+    def _set_aside(self, step: int):
+        target = self.directory.with_name("checkpoints-damaged") / f"{step}-{time.time_ns()}"
+        target.parent.mkdir(exist_ok=True)
+        shutil.move(self.directory / str(step), target)
+        (self.seals / f"{step}.json").unlink(missing_ok=True)
+        self.manager.reload()
+
+    def close(self):
+        """Finish the save under way and release the directory."""
+        self.wait()
+        self.manager.close()
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """{relative file name: SHA-256} of every file under a directory."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                found[str(path.relative_to(directory))] = hashlib.file_digest(
+                    file, "sha256"
+                ).hexdigest()
+    return found

@@ -1,0 +1,152 @@
+"""What a run writes down: metrics.jsonl, TensorBoard events, a progress bar and env.txt."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import jax
+
+
+class Journal:
+    """One line of JSON and one set of TensorBoard scalars for each logged step.
+
+    Only process 0 writes. `start` is the step that the run goes on from: later lines, written
+    by a process that was killed after its last checkpoint, are dropped, since they come again.
+    """
+
+    def __init__(self, workdir: Path, start: int, tensorboard: bool = True):
+        self.path = Path(workdir) / "metrics.jsonl"
+        self.writes = jax.process_index() == 0
+        self.events = None
+        if not self.writes:
+            return
+        self._drop_after(start)
+        self.file = self.path.open("a", buffering=1)
+        if tensorboard:
+            from tensorboardX import SummaryWriter
+
+            self.events = SummaryWriter(str(workdir), purge_step=start + 1, flush_secs=30)
+
+    def _drop_after(self, start: int):
+        if not self.path.exists():
+            return
+        kept = []
+        for line in self.path.read_text().splitlines():
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:  # the line that a kill cut short
+                continue
+            if entry["step"] <= start:
+                kept.append(line)
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text("".join(line + "\n" for line in kept))
+        os.replace(temporary, self.path)
+
+    def write(self, step: int, values: dict[str, float]):
+        """Record {tag: value} at this step."""
+        if not self.writes:
+            return
+        self.file.write(json.dumps({"step": step, **values}) + "\n")
+        if self.events:
+            for tag, value in values.items():
+                self.events.add_scalar(tag, value, step)
+
+    def close(self):
+        """Flush everything to disk."""
+        if self.writes:
+            self.file.close()
+            if self.events:
+                self.events.close()
+
+
+def read_journal(workdir) -> list[dict]:
+    """The entries of a workdir's metrics.jsonl, oldest first."""
+    path = Path(workdir) / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Progress:
+    """A progress bar on a terminal, and a plain line now and then elsewhere."""
+
+    def __init__(self, total: int, start: int, label: str, quiet: bool = False, every: float = 30):
+        self.total, self.step, self.label, self.every = total, start, label, every
+        self.quiet = quiet or jax.process_index() != 0
+        self.last_line = time.monotonic()
+        self.bar = None
+        if not self.quiet and sys.stderr.isatty():
+            from rich import progress
+
+            self.bar = progress.Progress(
+                progress.TextColumn("{task.description}"),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TimeRemainingColumn(),
+                progress.TextColumn("{task.fields[text]}"),
+                console=_console(),
+            )
+            self.task = self.bar.add_task(label, total=total, completed=start, text="")
+            self.bar.start()
+
+    def update(self, step: int, text: str = ""):
+        """Show that `step` is done, with a short text of the newest figures."""
+        self.step = step
+        if self.bar:
+            self.bar.update(self.task, completed=step, **({"text": text} if text else {}))
+        elif not self.quiet and text and time.monotonic() - self.last_line > self.every:
+            self.last_line = time.monotonic()
+            self.say(f"{self.label} {step}/{self.total} {text}")
+
+    def say(self, message: str):
+        """Print a line above the bar."""
+        if self.quiet:
+            return
+        if self.bar:
+            self.bar.console.print(message, highlight=False, markup=False)
+        else:
+            print(message, file=sys.stderr, flush=True)
+
+    def close(self):
+        """Leave the bar as it stands."""
+        if self.bar:
+            self.bar.stop()
+
+
+def _console():
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def describe_environment() -> str:
+    """Versions, devices, host and git commit, for env.txt."""
+    lines = [
+        f"command: {' '.join(sys.argv)}",
+        f"time: {time.strftime('%Y-%m-%d %H:%M:%S %z')}",
+        f"python: {platform.python_version()} on {platform.platform()}, {os.cpu_count()} CPUs",
+        f"devices: {jax.device_count()} x {jax.devices()[0].device_kind} on "
+        f"{jax.default_backend()}, {jax.process_count()} process(es)",
+        f"git commit: {_commit()}",
+    ]
+    for name in ("firth", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
+        lines.append(f"{name}: {metadata.version(name)}")
+    return "\n".join(lines) + "\n"
+
+
+def _commit() -> str:
+    """Commit of the source tree that this file runs from, when it is a checkout."""
+    folder = Path(__file__).resolve().parent
+    try:
+        run = subprocess.run(
+            ["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return run.stdout.strip() or "unknown (not a checkout)"

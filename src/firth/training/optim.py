@@ -1,0 +1,238 @@
+"""Optimisers and learning-rate schedules, each as the paper's code has it.
+
+An optimiser here is an optax transformation that yields the *direction* of descent; the step
+multiplies it by the schedule's rate, so that what is logged is what was applied.
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from firth.errors import FirthError
+from firth.training.partition import leaf_path, map_with_path
+
+# ---------------------------------------------------------------------------------- schedules
+
+
+def create_schedule(spec, total_steps: int):
+    """Function from the number of updates done (0, 1, ...) to the learning rate.
+
+    `spec` holds `name`, `lr`, `warmup` (steps, or a fraction of all steps when below 1) and the
+    schedule's own fields. T is the total, W the warm-up. The exact forms:
+
+    - constant: lr;
+    - bert_linear: lr (1 - t/T), but lr t/W while t < W, so the rate drops at t = W;
+    - albert_poly: the same with a `power`, and warm-up counted from `start` (start_warmup_step);
+    - electra_linear: lr (1 - t/T)^power min(1, t/W), a product;
+    - xlnet_poly: lr t/W, then polynomial from lr to lr `min_ratio` over T - W;
+    - fairseq_polynomial: lr t/W, then polynomial from lr to `end_lr` over T - W;
+    - gpt_warmup_linear: x = t/T; (x/w if x <= w else 1) (1 - x), w = W/T;
+    - gpt_warmup_cosine: lr t/W, then half a cosine to zero over T - W;
+    - stlr: slanted triangle, `cut_fraction` and `ratio` (Howard and Ruder 2018, eq. 3);
+    - step_decay: lr decay^max(epoch + 1 - hold, 0), epochs of `steps_per_epoch` from zero;
+    - inverse_epoch: lr / decay^max(epoch - hold, 0).
+    """
+    fields = dict(spec)
+    name = fields.pop("name")
+    peak = fields.pop("lr")
+    warmup = fields.pop("warmup", 0)
+    W = int(warmup * total_steps) if 0 < warmup < 1 else int(warmup)
+    if name not in SCHEDULES:
+        raise FirthError(f"schedule.name={name!r} is unknown; choose one of {', '.join(SCHEDULES)}")
+    if not 0 <= W <= total_steps:
+        raise FirthError(f"schedule.warmup={warmup} is not within the {total_steps} steps")
+    try:
+        shape = SCHEDULES[name](total_steps, W, **fields)
+    except TypeError as error:
+        raise FirthError(f"schedule {name!r}: {error}") from None
+
+    def rate(step):
+        t = jnp.asarray(step, jnp.float32)
+        return jnp.asarray(peak * shape(t), jnp.float32)
+
+    return rate
+
+
+def _ramp(t, W):
+    return t / max(W, 1)
+
+
+def _constant(T, W):
+    return lambda t: jnp.where(t < W, _ramp(t, W), 1.0)
+
+
+def _bert_linear(T, W, power=1.0, start=0):
+    def shape(t):
+        decayed = (1 - jnp.minimum(t, T) / T) ** power
+        return jnp.where(t - start < W, _ramp(t - start, W), decayed)
+
+    return shape
+
+
+def _electra_linear(T, W, power=1.0):
+    return lambda t: (1 - jnp.minimum(t, T) / T) ** power * jnp.minimum(1.0, _ramp(t, W or 1))
+
+
+def _polynomial(T, W, power=1.0, end=0.0):
+    def shape(t):
+        left = 1 - jnp.clip((t - W) / max(T - W, 1), 0, 1)
+        return jnp.where(t < W, _ramp(t, W), end + (1 - end) * left**power)
+
+    return shape
+
+
+def _xlnet_poly(T, W, min_ratio=0.0, power=1.0):
+    return _polynomial(T, W, power, min_ratio)
+
+
+def _gpt_linear(T, W):
+    def shape(t):
+        return jnp.where(t <= W, _ramp(t, W) if W else 1.0, 1.0) * (1 - jnp.minimum(t / T, 1.0))
+
+    return shape
+
+
+def _gpt_cosine(T, W):
+    def shape(t):
+        done = jnp.clip((t - W) / max(T - W, 1), 0, 1)
+        return jnp.where(t < W, _ramp(t, W), 0.5 * (1 + jnp.cos(jnp.pi * done)))
+
+    return shape
+
+
+def _stlr(T, W, cut_fraction=0.1, ratio=32.0):
+    cut = max(int(T * cut_fraction), 1)
+
+    def shape(t):
+        p = jnp.where(t < cut, t / cut, 1 - (t - cut) / (cut * (1 / cut_fraction - 1)))
+        return (1 + p * (ratio - 1)) / ratio
+
+    return shape
+
+
+def _step_decay(T, W, decay, hold, steps_per_epoch):
+    return lambda t: decay ** jnp.maximum(t // steps_per_epoch + 1 - hold, 0)
+
+
+def _inverse_epoch(T, W, decay, hold, steps_per_epoch):
+    return lambda t: decay ** -jnp.maximum(t // steps_per_epoch - hold, 0)
+
+
+SCHEDULES = {
+    "constant": _constant,
+    "bert_linear": _bert_linear,
+    "albert_poly": _bert_linear,
+    "electra_linear": _electra_linear,
+    "xlnet_poly": _xlnet_poly,
+    "fairseq_polynomial": _polynomial,
+    "gpt_warmup_linear": _gpt_linear,
+    "gpt_warmup_cosine": _gpt_cosine,
+    "stlr": _stlr,
+    "step_decay": _step_decay,
+    "inverse_epoch": _inverse_epoch,
+}
+
+# --------------------------------------------------------------------------------- optimisers
+
+
+def create_optimizer(spec) -> optax.GradientTransformation:
+    """Build the chain clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
+
+    `spec` holds: `name` ("adamw" or "lamb"), `b1`, `b2`, `eps`, `bias_correction`,
+    `weight_decay`, `decay_exclude` (regular expressions on parameter paths), `clip_norm` (0: off),
+    `multipliers` (pairs of expression and factor; the first that matches counts) and `freeze`
+    (expressions; those parameters get no update and no moments).
+    """
+    if spec.name not in ("adamw", "lamb"):
+        raise FirthError(f"optimizer.name={spec.name!r} is unknown; choose adamw or lamb")
+    decayed = path_mask(spec.decay_exclude, invert=True)
+    parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
+    parts.append(scale_by_adam(spec.b1, spec.b2, spec.eps, spec.bias_correction))
+    if spec.weight_decay:
+        parts.append(optax.add_decayed_weights(spec.weight_decay, mask=decayed))
+    if spec.name == "lamb":
+        parts.append(optax.masked(scale_by_trust_ratio(), decayed))
+    if spec.multipliers:
+        parts.append(scale_by_path(spec.multipliers))
+    chain = optax.chain(*parts)
+    return optax.masked(chain, path_mask(spec.freeze, invert=True)) if spec.freeze else chain
+
+
+def path_mask(patterns, invert: bool = False):
+    """Function from a parameter tree to a tree of bool: does any expression match the path?"""
+    compiled = [re.compile(p) for p in patterns]
+
+    def mask(tree):
+        return map_with_path(lambda path, _: any(p.search(path) for p in compiled) != invert, tree)
+
+    return mask
+
+
+def scale_by_adam(b1: float, b2: float, eps: float, bias_correction: bool):
+    """Adam's direction m / (sqrt(v) + eps); optax has no switch for the bias correction.
+
+    The BERT code leaves the correction out (google-research/bert issue 153), and so do ALBERT,
+    ELECTRA and XLNet. Moments are float32.
+    """
+
+    def init(params):
+        mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))  # donated separately
+        return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), mu, nu)
+
+    def update(grads, state, params=None):
+        del params
+        mu = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, grads, state.mu)
+        nu = jax.tree.map(lambda g, v: b2 * v + (1 - b2) * g * g, grads, state.nu)
+        count = state.count + 1
+        c1 = 1 - b1**count if bias_correction else 1.0
+        c2 = 1 - b2**count if bias_correction else 1.0
+        updates = jax.tree.map(lambda m, v: (m / c1) / (jnp.sqrt(v / c2) + eps), mu, nu)
+        return updates, optax.ScaleByAdamState(count, mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def scale_by_trust_ratio():
+    """LAMB (You et al. 2020): multiply by |w| / |update|, or 1 where either is zero.
+
+    Parameters stacked by a scan over layers get one ratio a layer, as unrolled ones do; that is
+    what optax's own transformation cannot know.
+    """
+
+    def update(updates, state, params):
+        def scale(path, w, u):
+            axes = tuple(range(1, u.ndim)) if is_stacked(path) else None
+            norm_w = jnp.sqrt(jnp.sum(w * w, axis=axes, keepdims=axes is not None))
+            norm_u = jnp.sqrt(jnp.sum(u * u, axis=axes, keepdims=axes is not None))
+            zero = (norm_w == 0) | (norm_u == 0)
+            return u * jnp.where(zero, 1.0, norm_w / jnp.where(zero, 1.0, norm_u))
+
+        return map_with_path(scale, params, updates), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def is_stacked(path: str) -> bool:
+    """Whether the leading axis of this parameter runs over layers (see `layers.transformer`)."""
+    return "/layers/" in path
+
+
+def scale_by_path(multipliers):
+    """Multiply each update by the factor of the first expression that matches its path."""
+    compiled = [(re.compile(pattern), factor) for pattern, factor in multipliers]
+
+    def factor(path):
+        return next((f for pattern, f in compiled if pattern.search(path)), 1.0)
+
+    def update(updates, state, params=None):
+        del params
+        return map_with_path(lambda path, u: u * factor(path), updates), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def named_leaves(tree) -> list[str]:
+    """Paths of a tree's leaves in flattening order."""
+    return [leaf_path(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]

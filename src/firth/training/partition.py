@@ -1,0 +1,94 @@
+"""The device mesh and the one table that says how every leaf of the train state is sharded.
+
+Models carry no sharding annotations. The table maps regular expressions on a leaf's path to a
+PartitionSpec, and is applied to the shapes of the whole state: an optimiser's moments live at
+paths that end like their parameter's, so they follow it.
+"""
+
+import math
+import re
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from firth.errors import FirthError
+
+AXES = ("data", "fsdp", "tensor")
+BATCH = P(("data", "fsdp"))  # rows of a batch are divided over both
+
+# First match counts. A kernel is [input, output]; "tensor" cuts heads and the MLP's hidden axis.
+RULES = (
+    (r"(query|key|value|mlp_in)/kernel$", P("fsdp", "tensor")),
+    (r"(query|key|value|mlp_in)/bias$", P("tensor")),
+    (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
+    (r"(pooler|dense)/kernel$", P("fsdp", None)),
+    (r"word/embedding$", P("tensor", "fsdp")),
+    (r"(position|type)/embedding$", P(None, "fsdp")),
+)
+REPLICATED = (
+    r"(bias|scale)$",  # vectors as wide as the model: smaller than the cost of gathering them
+    r"(^|/)(step|count|skipped)$",
+)
+
+
+def create_mesh(spec=None, devices=None) -> Mesh:
+    """Mesh with axes data, fsdp, tensor; a size of -1 takes the devices that are left.
+
+    Raises FirthError when the sizes do not multiply to the number of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    sizes = [int(spec[axis]) if spec else (-1 if axis == "data" else 1) for axis in AXES]
+    fixed = math.prod(s for s in sizes if s != -1)
+    sizes = [len(devices) // fixed if s == -1 else s for s in sizes]
+    if math.prod(sizes) != len(devices):
+        shape = ", ".join(f"{a}={s}" for a, s in zip(AXES, sizes, strict=True))
+        raise FirthError(f"mesh ({shape}) does not cover the {len(devices)} devices at hand")
+    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+
+
+def leaf_path(path) -> str:
+    """'opt_state/0/mu/encoder/word/embedding' for a key path of jax.tree_util."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def map_with_path(function, tree, *rest):
+    """`jax.tree.map` whose function also gets the leaf's path as its first argument."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, *leaves: function(leaf_path(path), *leaves), tree, *rest
+    )
+
+
+def spec_of(path: str, shape: tuple[int, ...], mesh: Mesh, rules=RULES) -> P:
+    """PartitionSpec of one leaf; raises FirthError when no rule names it.
+
+    A scanned layer's leading axis is never cut, and an axis of the mesh that does not divide its
+    dimension is left out there (30,522 words over 8 devices).
+    """
+    spec = next((spec for pattern, spec in rules if re.search(pattern, path)), None)
+    if spec is None:
+        if any(re.search(pattern, path) for pattern in REPLICATED):
+            return P()
+        raise FirthError(f"no sharding rule matches {path} {shape}; add it to partition.RULES")
+    axes = ((None,) if "/layers/" in path else ()) + tuple(spec)
+    fitting = [
+        axis if axis and size % mesh.shape[axis] == 0 else None
+        for axis, size in zip(axes, shape, strict=False)
+    ]
+    return P(*fitting)
+
+
+def shardings_of(shapes, mesh: Mesh, rules=RULES):
+    """Tree of NamedSharding for a tree of shapes (from `jax.eval_shape`)."""
+    return map_with_path(
+        lambda path, leaf: NamedSharding(mesh, spec_of(path, leaf.shape, mesh, rules)), shapes
+    )
+
+
+def put_batch(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
+    """This process's rows as global arrays, sharded over the mesh's batch axes."""
+    sharding = NamedSharding(mesh, BATCH)
+    return {
+        name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()
+    }

