@@ -41,6 +41,7 @@ def get_config(arg=None):
         activation="gelu_tanh",
         dropout=0.1,
         attention_dropout=0.1,
+        pooler=arg.view == "pairs",  # only the pair objective trains it
         scan=False,  # True compiles one layer instead of N
         remat="none",  # "dots" or "full" trade time for memory
         dtype="float32",  # "bfloat16" on accelerators; parameters stay float32

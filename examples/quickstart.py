@@ -55,9 +55,7 @@ def split_reviews() -> tuple[Path, Path, Path]:
     with source.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     snippets = [row for row in rows if row["source"] == "rotten_tomatoes"]
-    held = [
-        hashlib.sha256(row["text"].encode()).digest()[0] % HELD_OUT == 0 for row in snippets
-    ]
+    held = [hashlib.sha256(row["text"].encode()).digest()[0] % HELD_OUT == 0 for row in snippets]
     for path, wanted in zip(paths[:2], (False, True), strict=True):
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, ["text", "label"], extrasaction="ignore")
@@ -152,7 +150,9 @@ def main() -> int:
     table = Table(title="Quick start", title_justify="left", show_header=False)
     table.add_row("fine-tuned MiniLM, held-out snippets", f"accuracy {accuracy:.1%}")
     table.add_row("always the most frequent label", f"accuracy {majority(dev):.1%}")
-    table.add_row("BERT-mini masked-LM loss, first and last", f"{losses[0]:.2f} -> {losses[-1]:.2f}")
+    table.add_row(
+        "BERT-mini masked-LM loss, first and last", f"{losses[0]:.2f} -> {losses[-1]:.2f}"
+    )
     table.add_row("the same on held-out reviews, at the end", f"{held[-1]:.2f}")
     table.add_row("pretraining speed", f"{speed:,.0f} tokens/s")
     table.add_row("curve", str(FOLDER / "pretraining.png"))

@@ -11,6 +11,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
+def pytest_configure():
+    """Eight CPU devices in this process, and in none that it starts."""
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", 8)
+
+
 @pytest.fixture(scope="session")
 def shared_data():
     """`shared_data("vocabs/x.txt")` is that file of the shared data, or skips with the reason."""

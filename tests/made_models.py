@@ -18,7 +18,7 @@ SHAPES = {
         hidden_act="gelu",
     ),
     "gelu_tanh": dict(
-        vocab_size=61,
+        vocab_size=75,
         hidden_size=30,
         num_hidden_layers=2,
         num_attention_heads=5,
@@ -46,8 +46,8 @@ CLASSES = (
     "BertForSequenceClassification",
 )
 WORDS = (
-    "[PAD] [UNK] [CLS] [SEP] [MASK] the a cat dog sat on mat ate fish and ran ##s ##ing . ,".split()
-    + list(string.ascii_lowercase)
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "sat", "on", "mat", "ate"]
+    + ["fish", "and", "ran", "food", "##s", "##ing", ".", ",", *string.ascii_lowercase]
     + ["##" + c for c in string.ascii_lowercase]
 )
 

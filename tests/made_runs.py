@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -63,11 +64,17 @@ def arguments(store, workdir, recipe="bert.py:tiny,length=32", **changes) -> lis
     ]
 
 
+CACHE = {  # compiled steps are shared between the processes of a test session
+    "JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / f"firth-tests-{os.getpid()}"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
+
+
 def start(argv: list[str], **environment) -> subprocess.Popen:
-    """`firth train` in a new process."""
+    """`firth train` in a new process, on one CPU device unless XLA_FLAGS says otherwise."""
     return subprocess.Popen(
         [sys.executable, "-m", "firth.train", *map(str, argv)],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

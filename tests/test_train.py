@@ -41,10 +41,9 @@ def straight(store, tmp_path_factory):
 
 def final_state(workdir, step=TINY["steps"]):
     """The raw state of a checkpoint, every leaf as numpy."""
-    reader = ocp.PyTreeCheckpointer().restore(Path(workdir) / "checkpoints" / str(step) / "state")
-    return {
-        jax.tree_util.keystr(path): np.asarray(x) for path, x in jax.tree.leaves_with_path(tree)
-    }
+    folder = Path(workdir) / "checkpoints" / str(step) / "state"
+    leaves = jax.tree.leaves_with_path(ocp.PyTreeCheckpointer().restore(folder))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def assert_same_bytes(one, other, step=TINY["steps"]):
@@ -58,8 +57,8 @@ def test_the_run_learns_and_crosses_an_epoch_end(straight):
     entries = logged(straight)
     losses = [e["train/loss"] for e in entries if "train/loss" in e]
     assert losses[-1] < losses[0] - 0.2
-    sizes = json.loads((straight / "epochs.json").read_text())
-    assert TINY["steps"] * TINY["batch_size"] > max(sizes["sizes"])
+    epochs = json.loads((straight / "epochs.json").read_text())
+    assert len(epochs["sizes"]) > 1, "one epoch was enough: the promise was not tested"
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
@@ -198,8 +197,8 @@ def test_the_first_step_is_the_gradient_of_the_mean_loss(parts):
     model, objective, *_, params, batch = parts
     step, state, _ = step_of(parts)
     new, measured, _ = jax.jit(step)(state, batch)
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(0), 0), 3)
-    corrupted = objective.corrupt(batch, keys[2])
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(0), 0))
+    corrupted = objective.corrupt(batch, keys[0])
 
     def mean_loss(params):
         inputs = (corrupted[name] for name in ("tokens", "segments", "mask"))

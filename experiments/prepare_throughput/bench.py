@@ -2,7 +2,8 @@
 
     python experiments/prepare_throughput/bench.py [--rounds 3] [--megabytes 55] [--cores 2]
 
-Both sides run in turn; the figures are medians over the rounds. `prepare` is the whole command as
+Both sides run in turn; the figures are medians over the rounds, by the clock and by processor time
+(which a busy machine disturbs less). `prepare` is the whole command as
 a user runs it: it starts its processes, reads the .jsonl.xz, decompresses, parses, segments,
 tokenises and writes a verified store. The tokenizer alone gets the paragraphs as strings in memory
 and keeps nothing: `encode_batch_fast` of the tokenizers library on all cores, whole documents or
@@ -13,12 +14,13 @@ import argparse
 import json
 import lzma
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+import numpy as np
 
 DATA = Path(os.environ.get("FIRTH_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CORPUS = DATA / "wikipedia_en_sample" / "articles.jsonl.xz"
@@ -67,7 +69,7 @@ def sample(path: Path, megabytes: float) -> list[str]:
     return documents
 
 
-def time_tokenizer(vocabulary: Path, documents: list[str]) -> float:
+def time_tokenizer(vocabulary: Path, documents: list[str]) -> np.ndarray:
     """Seconds that the bare library takes for the text."""
     paragraphs = [line for text in documents for line in text.split("\n") if line]
     if vocabulary.suffix == ".model":
@@ -79,13 +81,14 @@ def time_tokenizer(vocabulary: Path, documents: list[str]) -> float:
     from firth.data.tokenize import load_tokenizer
 
     backend = load_tokenizer(vocabulary)._backend
-    return min(
-        seconds(lambda: backend.encode_batch_fast(texts, add_special_tokens=False))
-        for texts in (documents, paragraphs)
-    )
+
+    def encode(texts: list[str]) -> None:
+        backend.encode_batch_fast(texts, add_special_tokens=False)
+
+    return min(seconds(lambda: encode(documents)), seconds(lambda: encode(paragraphs)), key=sum)
 
 
-def time_prepare(corpus: Path, vocabulary: Path, store: Path, workers: int) -> float:
+def time_prepare(corpus: Path, vocabulary: Path, store: Path, workers: int) -> np.ndarray:
     """Seconds of the whole command in a process of its own."""
     options = [f"--input={corpus}", f"--tokenizer={vocabulary}", f"--output={store}"]
     options += [f"--workers={workers}"]
@@ -96,21 +99,23 @@ def time_prepare(corpus: Path, vocabulary: Path, store: Path, workers: int) -> f
     )
 
 
-def seconds(run) -> float:
-    begin = time.perf_counter()
+def seconds(run) -> np.ndarray:
+    """Seconds on the clock and seconds of processor time, of this process and its children."""
+    begin = time.perf_counter(), sum(os.times()[:4])
     run()
-    return time.perf_counter() - begin
+    return np.subtract((time.perf_counter(), sum(os.times()[:4])), begin)
 
 
-def report(title: str, tokens: int, size: float, alone: list[float], whole: list[float]) -> None:
-    a, w = statistics.median(alone), statistics.median(whole)
-    ratios = sorted(x / y for x, y in zip(alone, whole, strict=True))
-    print(
-        f"{title}: tokenizer alone {tokens / a:,.0f} tokens/s ({size / a:.1f} MB/s), prepare "
-        f"{tokens / w:,.0f} tokens/s ({size / w:.1f} MB/s), ratio {statistics.median(ratios):.2f} "
-        f"({ratios[0]:.2f}-{ratios[-1]:.2f})",
-        flush=True,
-    )
+def report(title: str, tokens: int, size: float, alone: list, whole: list) -> None:
+    for clock, name in enumerate(("elapsed", "processor")):
+        a, w = (np.array(side)[:, clock] for side in (alone, whole))
+        print(
+            f"{title}, {name} time: tokenizer alone {tokens / np.median(a):,.0f} tokens/s "
+            f"({size / np.median(a):.1f} MB/s), prepare {tokens / np.median(w):,.0f} tokens/s "
+            f"({size / np.median(w):.1f} MB/s), ratio {np.median(a / w):.2f} "
+            f"({min(a / w):.2f}-{max(a / w):.2f})",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

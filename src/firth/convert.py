@@ -11,8 +11,6 @@ from firth.exchange import Saved, read_model
 from firth.export import write_firth, write_published
 from firth.models.model import parameter_count
 
-__all__ = ["Saved", "main", "read_model", "write_firth", "write_published"]
-
 
 def summary(saved: Saved) -> str:
     """One line on what a model is: family, sizes, heads, parameters, how it was published."""

@@ -87,7 +87,7 @@ def evaluate(workdir: Path, step: int | None = None) -> dict[str, float]:
     config = recipe.read(workdir)
     run = experiment.build(config, cache=workdir / "epochs.json")
     mesh = partition.create_mesh(config.mesh)
-    saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best})
+    saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)
     step, params = saves.restore_params(step)
     params = jax.device_put(params, partition.shardings_of(params, mesh))
     evaluator = Evaluator(run, config, mesh)

@@ -217,7 +217,7 @@ def _read_workdir(path: Path) -> Saved:
     """The parameters of the best checkpoint, or of the newest where none is measured."""
     described, heads, whole = read_description(path)
     options = dict(recipe.read(path).get("checkpoint", {})) | {"best": whole.get("best", "")}
-    saves = Checkpoints(path, **options)
+    saves = Checkpoints(path, **options, read_only=True)
     try:
         step, params = saves.restore_params()
     finally:
@@ -244,10 +244,12 @@ def read_description(path: Path) -> tuple[dict, tuple[str, ...], dict]:
     texts = isinstance(heads, list) and all(isinstance(head, str) for head in heads)
     if not isinstance(spec, dict) or not texts or not isinstance(labels, list | None):
         raise FirthError(f"{file} is damaged: expected model {{...}}, heads [...] and labels")
-    published.check_spec(spec, file)
+    spec = published.complete_spec(spec, file)
+    if unknown := set(heads) - set(published.known_heads(spec)):
+        raise FirthError(f"{file}: there is no head {min(unknown)!r} in {spec['family']}")
     published.check_field(whole.get("num_labels"), 2, f"{file}: num_labels")
     described = dict(
-        spec={k: v for k, v in spec.items() if k not in published.EXECUTION},
+        spec=spec,
         num_labels=whole["num_labels"],
         labels=tuple(labels) if labels else None,
         regression=bool(whole.get("regression")),

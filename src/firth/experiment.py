@@ -122,7 +122,7 @@ def _finetuning(config, initial) -> Experiment:
     data = config.data
     task = _task(data)
     tokenizer = _task_tokenizer(data, initial)
-    spec = _model_spec(config, initial, tokenizer)
+    spec = _model_spec(config, initial, tokenizer) | {"pooler": True}  # fresh if there is none
 
     def read(split):
         examples = tasks.load_split(task, split, data.dir or None)

@@ -174,8 +174,7 @@ def _heads(found: dict, spec: dict, config: dict) -> tuple[str, ...]:
     """
     module = family(spec["family"])
     present = {path.split("/")[0] for path in found}
-    order = dict.fromkeys(ours.split("/")[0] for ours, _, _ in module.NAMES)
-    heads = tuple(head for head in order if head in present and head != "encoder")
+    heads = tuple(head for head in known_heads(spec) if head in present)
     classes = config.get("architectures")
     classes = set(map(str, classes)) if isinstance(classes, list) else set()
     known = not classes or classes & set(module.ARCHITECTURES.values())
@@ -184,10 +183,17 @@ def _heads(found: dict, spec: dict, config: dict) -> tuple[str, ...]:
     return heads
 
 
+def known_heads(spec: dict) -> tuple[str, ...]:
+    """Every head that the family publishes, in the order of its names."""
+    first = dict.fromkeys(ours.split("/")[0] for ours, _, _ in family(spec["family"]).NAMES)
+    return tuple(name for name in first if name != "encoder")
+
+
 def _is_buffer(name: str, tensor, spec: dict, table: dict, where: str) -> bool:
     if canonical(name, spec, table) not in family(spec["family"]).BUFFERS:
         return False
-    if not np.array_equal(tensor, buffer(spec)):
+    # The shape first: a claimed max_length may be too large to make the positions at all.
+    if tensor.shape != (1, spec["max_length"]) or not np.array_equal(tensor, buffer(spec)):
         raise FirthError(f"{where}: {name} is not 0 .. {spec['max_length'] - 1}, as it always is")
     return True
 
@@ -256,14 +262,19 @@ def read_config(config: dict, where: str) -> dict:
     return dict(spec=spec, num_labels=num_labels, labels=labels, regression=regression)
 
 
-def check_spec(spec: dict, where: str):
-    """Raise FirthError unless a model section read from a file has usable values."""
+def complete_spec(spec: dict, where: str) -> dict:
+    """A model section read from a file with the family's defaults for what it leaves out.
+
+    The fields that say how a model is run are dropped. Raises FirthError for an unusable value.
+    """
     name = spec.get("family")
     if not isinstance(name, str) or name not in FAMILIES:
         raise FirthError(f"{where}: model.family={name!r}; Firth knows {', '.join(FAMILIES)}")
-    for field in dataclasses.fields(family(name).Config):
-        if field.name in spec:
-            check_field(spec[field.name], field.default, f"{where}: model.{field.name}")
+    defaults = {f.name: f.default for f in dataclasses.fields(family(name).Config)}
+    defaults["classifier_dropout"] = 0.1
+    for field in spec.keys() & defaults.keys():
+        check_field(spec[field], defaults[field], f"{where}: model.{field}")
+    return {k: v for k, v in (defaults | spec).items() if k not in EXECUTION}
 
 
 def check_field(value, default, where: str):

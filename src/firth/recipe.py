@@ -16,10 +16,13 @@ from ml_collections import config_flags
 
 from firth.errors import FirthError
 
-# Fields that may change when a workdir is resumed: none of them changes a number that is learned.
 SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 
+# Fields that may change when a workdir is resumed: none of them changes a number that is learned.
 FREE = ("log_every", "eval", "checkpoint", "mesh", "data.loader", "data.prefetch", "progress")
+
+
+BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
 
 
 def parse_arg(arg: str | None, **defaults):
@@ -39,8 +42,8 @@ def parse_arg(arg: str | None, **defaults):
             raise FirthError(f"this recipe has no argument {name!r}{suggest(name, defaults)}")
         kind = type(defaults[name])
         try:
-            values[name] = text.lower() in ("1", "true", "yes") if kind is bool else kind(text)
-        except ValueError:
+            values[name] = BOOLS[text.lower()] if kind is bool else kind(text)
+        except (KeyError, ValueError):
             raise FirthError(f"recipe argument {name}={text!r} is not a {kind.__name__}") from None
     return values
 
@@ -71,23 +74,22 @@ def from_command_line(argv: list[str], *, prog: str):
     if not argv or any(a in ("-h", "--help", "-help") for a in argv):
         print(HELP.format(prog=prog))
         raise SystemExit(0 if argv else 2)
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", lock_config=True, flag_values=values)
+    argv, recipe = _with_found_recipe(argv)
+    if recipe is None:
+        raise FirthError(f"--config is required; see {prog} --help")
+    values = _flag_values([prog, *argv])
     flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
     try:
-        rest = values([prog, *_with_found_recipe(argv)])
+        rest = values([prog, *argv])
         config, workdir = values.config, values.workdir
-    except FirthError:
-        raise
     except (AttributeError, KeyError) as error:
-        raise FirthError(_unknown_field(argv, error)) from None
-    except (flags.Error, TypeError, ValueError, FileNotFoundError) as error:
-        raise FirthError(f"{error}".replace("\n", " ")) from None
+        raise FirthError(_unknown_field(argv, recipe, error)) from None
+    except (flags.Error, TypeError, ValueError) as error:
+        raise FirthError(_explain(error)) from None
     if len(rest) > 1:
         raise FirthError(f"unexpected argument {rest[1]!r}; options are --name=value")
-    for name, value in (("config", config), ("workdir", workdir)):
-        if value is None:
-            raise FirthError(f"--{name} is required; see {prog} --help")
+    if not workdir:
+        raise FirthError(f"--workdir is required; see {prog} --help")
     return config, Path(workdir)
 
 
@@ -104,49 +106,54 @@ exit status: 0 finished, 2 bad input, 143 stopped by SIGTERM with everything sav
 
 def read_recipe(path: str) -> ml_collections.ConfigDict:
     """The config of `FILE[:ARGUMENTS]`, for use in Python; locked, as on the command line."""
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", lock_config=True, flag_values=values)
-    values(["firth", f"--config={find(path)}"])
+    argv = ["firth", f"--config={find(path)}"]
+    values = _flag_values(argv)
+    try:
+        values(argv)
+    except (flags.Error, ValueError) as error:
+        raise FirthError(_explain(error)) from None
     return values.config
 
 
+def _flag_values(argv) -> flags.FlagValues:
+    """Flags that will parse `argv`; without it, overrides would be sought in this process's own."""
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", lock_config=True, flag_values=values, sys_argv=argv)
+    return values
+
+
 def _with_found_recipe(argv):
-    """Replace the recipe's name by the path it was found at, for both spellings of the flag."""
-    found, expect = [], False
+    """The arguments with the recipe's name replaced by its path, and that path or None."""
+    found, recipe, expect = [], None, False
     for item in argv:
         if expect:
-            item, expect = find(item), False
-        elif item in ("--config", "-config"):
-            expect = True
+            item = recipe = find(item)
         elif item.startswith(("--config=", "-config=")):
-            item = "--config=" + find(item.partition("=")[2])
+            recipe = find(item.partition("=")[2])
+            item = "--config=" + recipe
+        expect = not expect and item in ("--config", "-config")
         found.append(item)
-    return found
+    return found, recipe
 
 
-def _unknown_field(argv, error) -> str:
+def _unknown_field(argv, recipe, error) -> str:
     """One line for an override of a field that the recipe does not have."""
-    recipe = next(
-        (
-            find(a.partition("=")[2] if "=" in a else b)
-            for a, b in zip(argv, [*argv[1:], ""], strict=True)
-            if a.split("=")[0].lstrip("-") == "config"
-        ),
-        None,
-    )
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values)
-    try:
-        values(["firth", f"--config={recipe}"])
-        known = flatten(values.config)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return f"recipe {recipe}: {error}"
+    known = flatten(read_recipe(recipe))
     for item in argv:
         name = item.lstrip("-").split("=")[0]
         field = name.removeprefix("config.")
         if name.startswith("config.") and field not in known:
             return f"the recipe has no field {field!r}{suggest(field, known)}"
-    return f"recipe {recipe}: {error}".replace("\n", " ")
+    return _explain(error)
+
+
+def _explain(error) -> str:
+    """What absl says in one line, or the error of Firth's own that it wraps with a traceback."""
+    message, inner = str(error), error
+    while inner is not None:
+        message = str(inner) if isinstance(inner, FirthError) else message
+        inner = inner.__context__
+    return " ".join(message.split())
 
 
 def flatten(config, prefix: str = "") -> dict:

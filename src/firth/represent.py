@@ -22,8 +22,6 @@ from firth.encoder import Encoder, Text, load, pad_rows
 from firth.errors import FirthError
 from firth.training.journal import Progress
 
-__all__ = ["Encoder", "load", "main", "represent"]
-
 SORTED_BATCHES = {"none": 8, "cls": 64, "mean": 64}  # so many batches of texts are sorted at once
 
 

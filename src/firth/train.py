@@ -7,6 +7,7 @@ evaluation, checkpoints. Order of what a run starts from: its own workdir, anoth
 weights (`init_from`), random values.
 """
 
+import contextlib
 import fcntl
 import functools
 import json
@@ -16,7 +17,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 
 import flax.linen as nn
@@ -31,10 +31,10 @@ from firth.errors import FirthError
 from firth.evaluate import Evaluator
 from firth.models.model import overlay, to_layout
 from firth.repeat import train_seeds
-from firth.training import metrics as pairs
 from firth.training import optim, partition
 from firth.training.checkpoint import Checkpoints
 from firth.training.journal import Journal, Progress, describe_environment
+from firth.training.meter import Meter
 from firth.training.state import TrainState
 
 log = logging.getLogger("firth")
@@ -53,12 +53,8 @@ def make_step(model, objective, optimizer, schedule, config):
     def step(state, batch):
         # Every random choice hangs on (seed, step), or for static masks on the example alone.
         seed = jax.random.key(config.seed, impl=config.rng)
-        static_key, dropout_key, corrupt_key = jax.random.split(
-            jax.random.fold_in(seed, state.step), 3
-        )
-        if static:
-            static_key = seed
-        batch = objective.corrupt(batch, static_key if static else corrupt_key)
+        corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(seed, state.step))
+        batch = objective.corrupt(batch, seed if static else corrupt_key)
         weights = objective.weights(batch)  # of the whole batch: accumulation stays exact
 
         def loss_of(params, micro, number):
@@ -123,10 +119,14 @@ def train(config, workdir: Path) -> dict[str, float]:
     Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
     """
     workdir.mkdir(parents=True, exist_ok=True)
-    lock = lock_workdir(workdir)
-    jax.config.update("jax_threefry_partitionable", True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock_workdir(workdir))
+        return _train(config, workdir, stack)
 
+
+def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, float]:
     # ------------------------------------------------------------------ mesh, data, model
+    jax.config.update("jax_threefry_partitionable", True)  # one device draws what eight draw
     mesh = partition.create_mesh(config.mesh)
     rows = mesh.shape["data"] * mesh.shape["fsdp"] * config.accumulate
     if config.batch_size % rows or config.batch_size % jax.process_count():
@@ -137,8 +137,7 @@ def train(config, workdir: Path) -> dict[str, float]:
     optimizer = optim.create_optimizer(config.optimizer)
     schedule = optim.create_schedule(config.schedule, run.steps)
     recipe.record(config, workdir)
-    (workdir / "env.txt").write_text(describe_environment())
-    describe_model(run, workdir)
+    describe_run(run, workdir)
 
     # --------------------------------------------------------------------- state, restore
     def init(key):
@@ -154,6 +153,7 @@ def train(config, workdir: Path) -> dict[str, float]:
         shardings,
     )
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best})
+    stack.callback(saves.close)
     restored = saves.restore(targets)
     if restored is None and config.resume:
         restored = Checkpoints(config.resume).restore(targets)
@@ -169,7 +169,7 @@ def train(config, workdir: Path) -> dict[str, float]:
             state = state.replace(params=jax.device_put(params, shardings.params))
             if fresh:
                 log.info("not in %s, so random: %s", config.init_from, ", ".join(fresh))
-    start = int(jax.device_get(state.step))
+    start = done = int(jax.device_get(state.step))
 
     # ------------------------------------------------------------------------------- loop
     step_fn = jax.jit(
@@ -181,108 +181,72 @@ def train(config, workdir: Path) -> dict[str, float]:
     names = optim.named_leaves(shapes.params)
     evaluator = Evaluator(run, config, mesh)
     journal = Journal(workdir, start)
+    stack.callback(journal.close)
     bar = Progress(run.steps, start, workdir.name, quiet=not config.progress)
-    window, results, pending = meta["window"], {}, None
-    tokens, waited, since = 0, 0.0, time.perf_counter()
-    terminated = threading.Event()
-    previous = catch_sigterm(terminated)
+    stack.callback(bar.close)
+    meter = Meter(journal, bar, meta["window"], every=config.log_every, last=run.steps)
+    terminated = catch_sigterm(stack)
 
-    def absorb(pending):
-        """Take in the metrics of the step before, when the next one is already under way."""
-        nonlocal window, tokens, waited, since
-        number, measured, squares = pending
+    def absorb(number, measured, squares, tokens):
+        """Take in the metrics of a step; the one after it is already under way."""
         measured, squares = jax.device_get((measured, squares))
-        check_finite(number, measured, squares, names, config.nonfinite, journal, bar)
-        if not np.isfinite(measured["loss"][0]) or not np.isfinite(squares.sum()):
-            measured = {"nonfinite": (1.0, 1.0)}  # skipped: keep it out of the means
-        window = pairs.add(window, measured)
-        if number % config.log_every == 0 or number == run.steps:
-            means = pairs.means(window)
-            seconds = time.perf_counter() - since
-            count = max(number - max(start, (number - 1) // config.log_every * config.log_every), 1)
-            speed = {
-                "perf/step_ms": 1e3 * seconds / count,
-                "perf/tokens_per_sec": tokens / seconds,
-                "perf/input_wait_fraction": (batches.wait_seconds - waited) / seconds,
-            }
-            journal.write(number, {f"train/{k}": v for k, v in means.items()} | speed)
-            bar.update(
-                number,
-                f"loss {means.get('loss', np.nan):.3f}  {1 / speed['perf/step_ms'] * 1e3:.2f} "
-                f"steps/s  {speed['perf/tokens_per_sec']:,.0f} tokens/s",
-            )
-            window, tokens = {}, 0
-            waited, since = batches.wait_seconds, time.perf_counter()
-        else:
-            bar.update(number)
+        if not check_finite(number, measured, squares, names, config.nonfinite, journal, bar):
+            measured = {"nonfinite": (1.0, 1.0)}  # skipped, so kept out of the means
+        meter.add(number, measured, tokens, batches.wait_seconds)
 
     def evaluate(number):
-        """Evaluate the parameters after this many steps and record the result."""
-        nonlocal since
-        began = time.perf_counter()
-        results.clear()
-        results.update(evaluator.measurements(state.params))
-        journal.write(number, {f"eval/{k}": v for k, v in results.items()})
-        shown = "  ".join(f"{k} {v:.4f}" for k, v in results.items())
-        bar.say(f"step {number}: {shown}")
-        since += time.perf_counter() - began  # not the training's time
+        """Measure the parameters after this many steps."""
+        results = evaluator.measurements(state.params)
+        if run.best and run.best not in results:
+            raise FirthError(
+                f"checkpoint.best={run.best!r} is not measured; there are {', '.join(results)}"
+            )
+        journal.write(number, {f"eval/{name}": value for name, value in results.items()})
+        bar.say(f"step {number}: " + "  ".join(f"{k} {v:.4f}" for k, v in results.items()))
+        return results
 
-    done = start
-    try:
-        with (
-            jax.set_mesh(mesh),
-            jax.transfer_guard("disallow"),
-            prefetch(
-                run.batch, start, run.steps, depth=config.data.prefetch, loader=config.data.loader
-            ) as batches,
-        ):
-            for batch in batches:
-                state, measured, squares = step_fn(state, partition.put_batch(batch, mesh))
-                done += 1
-                tokens += batch["mask"].size * jax.process_count()
-                if pending is not None:
-                    absorb(pending)
-                pending = (done, measured, squares)
-                last = done == run.steps
-                evaluates = last or (run.evaluate_every and done % run.evaluate_every == 0)
-                saves_now = saves.due(done, last) or terminated.is_set() or evaluates
-                if evaluates or saves_now or done == start + 1:
-                    absorb(pending)
-                    pending = None
-                    if done == start + 1:  # the first step compiled: leave it out of the speed
-                        tokens, since = 0, time.perf_counter()
-                if evaluates:
-                    evaluate(done)
-                if saves_now:
-                    began = time.perf_counter()
-                    saves.save(
-                        done, state, {"window": window}, dict(results) if evaluates else None
-                    )
-                    since += time.perf_counter() - began
-                if terminated.is_set() and not last:
-                    break
-            if start == run.steps:
-                evaluate(start)
-        saves.close()
-    finally:
-        signal.signal(signal.SIGTERM, previous) if previous is not None else None
-        bar.close()
-        journal.close()
-        lock.close()
-    if done < run.steps:
-        bar.say(f"stopped by SIGTERM at step {done}, saved; the same command goes on from there")
-        raise SystemExit(STOPPED)
-    return results
+    stack.enter_context(jax.set_mesh(mesh))
+    stack.enter_context(jax.transfer_guard("disallow"))
+    data = config.data
+    batches = prefetch(run.batch, start, run.steps, depth=data.prefetch, loader=data.loader)
+    stack.callback(batches.close)
+    results, pending = {}, None
+    for batch in batches:
+        state, measured, squares = step_fn(state, partition.put_batch(batch, mesh))
+        done += 1
+        if pending:
+            absorb(*pending)
+        pending = done, measured, squares, batch["mask"].size * jax.process_count()
+        last = done == run.steps
+        evaluates = last or (run.evaluate_every and done % run.evaluate_every == 0)
+        saves_now = evaluates or saves.due(done, last) or terminated.is_set()
+        if saves_now or done == start + 1:  # what is saved holds the metrics up to this step
+            absorb(*pending)
+            pending = None
+        if done == start + 1:
+            meter.restart(batches.wait_seconds)  # the step that compiled says nothing of speed
+        with meter.paused():
+            results = evaluate(done) if evaluates else {}
+            if saves_now:
+                saves.save(done, state, {"window": meter.window}, results or None)
+        if terminated.is_set() and not last:
+            saves.wait()
+            bar.say(f"stopped by SIGTERM at step {done}, saved; the same command goes on from it")
+            raise SystemExit(STOPPED)
+    return results or evaluate(done)  # a run that was over already is measured again
 
 
-def check_finite(step, measured, squares, names, policy, journal, bar):
-    """Log a step whose loss or gradient is not finite, and stop unless the policy is to skip."""
+def check_finite(step, measured, squares, names, policy, journal, bar) -> bool:
+    """Whether loss and gradient are finite; if not, log it, and stop unless the policy is to skip.
+
+    `squares` are the squared gradient norms of the parameters called `names`.
+    """
     loss = float(measured["loss"][0])
     if np.isfinite(loss) and np.isfinite(squares.sum()):
-        return
+        return True
     bad = [name for name, value in zip(names, squares, strict=True) if not np.isfinite(value)]
     where = f"the gradient of {bad[0]}" if bad else "the loss"
-    journal.write(step, {"train/nonfinite": 1.0, "train/loss_at_nonfinite": repr(loss)})
+    journal.write(step, {"train/nonfinite": 1.0, "train/nonfinite_in": where})
     message = (
         f"step {step}: {where} is not finite (loss {loss}, {len(bad)} of {len(names)} tensors)"
     )
@@ -292,10 +256,12 @@ def check_finite(step, measured, squares, names, policy, journal, bar):
             "--config.nonfinite=skip to leave such steps out"
         )
     bar.say(f"{message}; skipped")
+    return False
 
 
-def describe_model(run, workdir: Path):
-    """Write what reads the checkpoints later: model.json and the tokenizer."""
+def describe_run(run, workdir: Path):
+    """Write env.txt, and what reads the checkpoints later: model.json and the tokenizer."""
+    recipe.write_atomically(workdir / "env.txt", describe_environment())
     described = {
         "firth": 1,
         "model": run.spec,
@@ -303,6 +269,7 @@ def describe_model(run, workdir: Path):
         "num_labels": run.model.num_labels,
         "labels": list(run.task.labels) if run.task and run.task.labels else None,
         "regression": bool(run.task and run.task.kind == "regression"),
+        "best": run.best,
     }
     recipe.write_atomically(workdir / "model.json", json.dumps(described, indent=2) + "\n")
     if not (workdir / "tokenizer").exists():
@@ -321,11 +288,13 @@ def lock_workdir(workdir: Path):
     return lock
 
 
-def catch_sigterm(event: threading.Event):
-    """Let SIGTERM set the event; only the main thread may, so None elsewhere."""
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    return signal.signal(signal.SIGTERM, lambda *_: event.set())
+def catch_sigterm(stack: contextlib.ExitStack) -> threading.Event:
+    """An event that SIGTERM sets, until the stack unwinds; only the main thread may listen."""
+    event = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        previous = signal.signal(signal.SIGTERM, lambda *_: event.set())
+        stack.callback(signal.signal, signal.SIGTERM, previous)
+    return event
 
 
 def main(argv: list[str]) -> int:

@@ -48,9 +48,7 @@ def run_torch(torch, model, tokens, segments, mask):
         )
 
 
-@pytest.mark.parametrize(
-    ("shape", "scan"), [("gelu", False), ("gelu_tanh", True), ("relu", True), ("relu", False)]
-)
+@pytest.mark.parametrize(("shape", "scan"), [("gelu", False), ("gelu_tanh", True), ("relu", True)])
 def test_whole_model_equals_transformers(torch, tmp_path, shape, scan):
     theirs = make_published(tmp_path / "m", "BertForPreTraining", shape)
     saved = read_model(tmp_path / "m")
@@ -197,5 +195,5 @@ def test_parameter_counts_of_the_miniatures():
 
 
 def test_an_unknown_size_names_the_known_ones():
-    with pytest.raises(FirthError, match="no size 'huge'; choose one of .*base, large"):
+    with pytest.raises(FirthError, match=r"no size 'huge'; choose one of .*base, large"):
         bert.size("huge")

@@ -5,6 +5,7 @@ Running text repeats its words, and subword tokenizers give a word the same ids 
 once, and the text becomes table look-ups and one gather.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,12 +41,9 @@ class MemoTokenizer:
             return self.tokenizer.encode_flat(texts)
         if self._cost > self.memory:
             self._forget()
-        words, counts = [], np.zeros(len(texts), np.int64)
-        cut = _CUTS[self.tokenizer.chunks]
-        for n, text in enumerate(texts):
-            row = cut(text)
-            words += row
-            counts[n] = len(row)
+        rows = list(map(_CUTS[self.tokenizer.chunks], texts))
+        words = list(itertools.chain.from_iterable(rows))
+        ends_of_rows = np.cumsum([len(row) for row in rows], dtype=np.int64)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
         self._learn()
         lengths = self._lengths[numbers]
@@ -53,8 +51,7 @@ class MemoTokenizer:
         # Token t of the result is word w's (t - start of w in the result)th.
         shifts = self._starts[numbers] - (ends - lengths)
         ids = self._ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())]
-        ends_of_texts = np.concatenate(([0], ends))[np.cumsum(counts)]
-        return ids, np.diff(ends_of_texts, prepend=0)
+        return ids, np.diff(np.concatenate(([0], ends))[ends_of_rows], prepend=0)
 
     def _learn(self) -> None:
         """Encode the words met for the first time."""
@@ -62,7 +59,7 @@ class MemoTokenizer:
         if not words:
             return
         self._numbers.new = []
-        ids, lengths = self.tokenizer.encode_flat(words)
+        ids, lengths = self.tokenizer.encode_words(words)
         starts = len(self._ids) + np.cumsum(lengths) - lengths
         self._ids = np.concatenate((self._ids, ids))
         self._starts = np.concatenate((self._starts, starts))

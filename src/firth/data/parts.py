@@ -1,6 +1,6 @@
 """Tokenised parts of a corpus, made by worker processes and kept as files until the store is done.
 
-`Part` is one block of the input as token ids; `make_parts` gives the parts of all blocks in order,
+`Part` is one batch of the input as token ids; `make_parts` gives the parts of all batches in order,
 loading those that an earlier, interrupted run has left and making the rest.
 """
 
@@ -9,9 +9,8 @@ import multiprocessing
 import os
 import signal
 import threading
-import zipfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +20,7 @@ import numpy as np
 from firth.data.memo import MemoTokenizer
 from firth.data.sentences import split_sentences
 from firth.data.store import explained, token_dtype
-from firth.data.text import Block, read_documents
+from firth.data.text import Batch, Block, read_documents
 from firth.data.tokenize import Tokenizer
 from firth.errors import FirthError
 
@@ -37,7 +36,7 @@ class Options(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A tokenised block; its fields are the arguments of `StoreWriter.append`.
+    """A tokenised batch; its fields are the arguments of `StoreWriter.append`.
 
     tokens: uint16 or uint32 [t]. sentence_lengths: uint32 [s], in tokens, none 0.
     document_lengths: uint32 [d], in sentences. continued: the first document is more of the last
@@ -50,17 +49,23 @@ class Part(NamedTuple):
     continued: bool
 
 
-def encode_block(block: Block, memo: MemoTokenizer, options: Options) -> Part:
-    """Segment and tokenise one block. Raises FirthError for bad text, with file and line."""
-    documents = read_documents(block, options.field, options.document, options.errors)
+def encode_blocks(blocks: Sequence[Block], memo: MemoTokenizer, options: Options) -> Part:
+    """Segment and tokenise blocks that follow one another.
+
+    Raises FirthError for bad text, with file and line.
+    """
     sentences, ends = [], []
-    for document in documents:
-        for line in document.split("\n"):
-            if options.sentences == "split":
-                sentences += split_sentences(line)
-            elif line := line.strip():
-                sentences.append(line)
-        ends.append(len(sentences))
+    for block in blocks:
+        if block.continued and ends:
+            pass
+        documents = read_documents(block, options.field, options.document, options.errors)
+        for document in documents:
+            for line in document.split("\n"):
+                if options.sentences == "split":
+                    sentences += split_sentences(line)
+                elif line := line.strip():
+                    sentences.append(line)
+            ends.append(len(sentences))
     tokens, lengths = memo.encode_flat(sentences)
     # A sentence may come to nothing (control characters); it is left out.
     kept = np.concatenate(([0], np.cumsum(lengths > 0)))
@@ -68,7 +73,7 @@ def encode_block(block: Block, memo: MemoTokenizer, options: Options) -> Part:
         tokens.astype(token_dtype(memo.tokenizer.vocab_size)),
         lengths[lengths > 0].astype(np.uint32),
         np.diff(kept[ends], prepend=0).astype(np.uint32),
-        continued=block.format == "text" and not block.first,
+        continued=blocks[0].continued,
     )
 
 
@@ -90,49 +95,50 @@ def load_part(path: Path) -> Part | None:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return Part(*(arrays[name] for name in Part._fields))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except Exception:  # numpy and zipfile raise a dozen kinds for damaged files
         return None
 
 
 def make_parts(
-    blocks: Iterable[Block], folder: Path, tokenizer: Tokenizer, options: Options, workers: int
-) -> Iterator[tuple[Block, Part, bool]]:
-    """Yield (block, part, made now rather than found) in the order of the blocks.
+    batches: Iterable[Batch], folder: Path, tokenizer: Tokenizer, options: Options, workers: int
+) -> Iterator[tuple[Batch, Part, bool]]:
+    """Yield (batch, part, made now rather than found) in the order of the batches.
 
-    Parts are written into `folder` as they are made. Holds about two blocks a worker in memory.
+    Parts are written into `folder` as they are made. Holds about two batches a worker in memory.
     """
     with _Workers(tokenizer, options, workers) as pool:
         waiting = deque()
-        for number, block in enumerate(blocks):
+        for number, batch in enumerate(batches):
             path = folder / f"{number:06d}.npz"
             part = load_part(path)
-            future = None if part else pool.submit(block, path)
-            waiting.append((block, part, path, future))
+            future = None if part else pool.submit(batch.blocks, path)
+            waiting.append((batch, part, path, future))
             if len(waiting) > 2 * workers:
                 yield _next_part(waiting)
         while waiting:
             yield _next_part(waiting)
 
 
-def _next_part(waiting: deque) -> tuple[Block, Part, bool]:
-    block, part, path, future = waiting.popleft()
+def _next_part(waiting: deque) -> tuple[Batch, Part, bool]:
+    batch, part, path, future = waiting.popleft()
     if future is None:
-        return block, part, False
+        return batch, part, False
     try:
         future.result()
     except BrokenProcessPool:
         raise FirthError(
-            "a worker process was killed, by lack of memory perhaps; run the same command again "
-            "to go on, with fewer --workers if memory is short"
+            "a worker process ended before its time, killed for lack of memory perhaps (or started "
+            "by a script without `if __name__ == '__main__'`); run the same command again to go "
+            "on, with fewer --workers if memory is short"
         ) from None
     part = load_part(path)
     if part is None:
         raise FirthError(f"{path} cannot be read back; run the same command again")
-    return block, part, True
+    return batch, part, True
 
 
 class _Workers:
-    """Processes that turn blocks into part files; with one worker, this process itself."""
+    """Processes that turn batches into part files; with one worker, this process itself."""
 
     def __init__(self, tokenizer: Tokenizer, options: Options, number: int):
         self._setup = (tokenizer, options)
@@ -157,11 +163,11 @@ class _Workers:
             self._pool.shutdown(cancel_futures=True)
         _state.clear()
 
-    def submit(self, block: Block, path: Path) -> concurrent.futures.Future:
+    def submit(self, blocks: list[Block], path: Path) -> concurrent.futures.Future:
         if self._pool:
-            return self._pool.submit(_work, block, path)
+            return self._pool.submit(_work, blocks, path)
         done = concurrent.futures.Future()
-        done.set_result(_work(block, path))
+        done.set_result(_work(blocks, path))
         return done
 
 
@@ -181,5 +187,5 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(block: Block, path: Path) -> None:
-    save_part(path, encode_block(block, *_state))
+def _work(blocks: list[Block], path: Path) -> None:
+    save_part(path, encode_blocks(blocks, *_state))

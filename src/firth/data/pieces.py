@@ -49,6 +49,12 @@ class _Folding:
         folded = "".join(c for c, _, _ in characters)
         return folded, [*((b, e) for _, b, e in characters), (len(text), len(text))]
 
+    def fold(self, text: str) -> str:
+        """The folded text alone."""
+        if text.isascii() and "``" not in text and "''" not in text:
+            return text.lower() if self.lowercase else text
+        return self(text)[0]
+
     def _letter(self, letter: str) -> str:
         if self.strip_accents and not letter.isascii():
             decomposed = unicodedata.normalize("NFKD", letter)
@@ -94,7 +100,7 @@ class PieceTokenizer(Tokenizer):
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """See `Tokenizer.encode_flat`."""
         rows = [text.split(" ") if self.chunks else [text] for text in texts]
-        words = [self._folding(word)[0] for row in rows for word in row]
+        words = [self._folding.fold(word) for row in rows for word in row]
         flat, lengths = flatten(self._model.encode(words, out_type=int))
         ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
         totals = np.concatenate(([0], np.cumsum(lengths)))
@@ -191,7 +197,7 @@ def train_pieces(
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(folding(line)[0] for text in texts for line in text.split("\n")),
+            sentence_iterator=(folding.fold(line) for text in texts for line in text.split("\n")),
             model_writer=model,
             model_type="unigram",
             vocab_size=vocab_size,

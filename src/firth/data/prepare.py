@@ -2,12 +2,12 @@
 
     firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
 
-The input is cut into blocks of a few megabytes (`text.py`), worker processes segment and tokenise
+The input is cut into batches of a few megabytes (`text.py`), worker processes segment and tokenise
 them into parts (`parts.py`), and the parts are appended to the store in the order of the input.
 Parts are kept in OUTPUT.partial/ until the store is complete, so that a run that was killed goes on
 where it was, provided that input, tokenizer and options are the same. The store depends on the
 text, the tokenizer and the options alone, not on workers or interruptions: another runner gets the
-same bytes from `read_blocks`, `encode_block` and `StoreWriter`.
+same bytes from `read_batches`, `encode_blocks` and `StoreWriter`.
 """
 
 import argparse
@@ -29,10 +29,9 @@ from firth.data.store import Store, StoreWriter, explained, open_store
 from firth.data.text import (
     BLOCK_BYTES,
     FORMATS,
-    Block,
     Source,
     find_sources,
-    read_blocks,
+    read_batches,
     read_documents,
 )
 from firth.data.tokenize import Tokenizer, load_tokenizer, train_tokenizer, write_json
@@ -67,7 +66,8 @@ def prepare(
         tokenizer: becomes part of the store.
         output: the directory to make; OUTPUT.partial beside it holds unfinished work.
         options: format, field, document and sentence rules, treatment of undecodable bytes.
-        workers: processes; None takes the cores that this process may use.
+        workers: processes; None takes the cores that this process may use. With more than one, a
+            script must call this under `if __name__ == "__main__":`, as multiprocessing requires.
         overwrite: replace the store at `output`, once the new one is complete.
         block_bytes: text in one unit of work.
 
@@ -87,9 +87,10 @@ def prepare(
             _write_store(partial, sources, tokenizer, options, workers or _cores(), block_bytes)
         with explained(output):
             if output.exists():
+                shutil.rmtree(partial / "replaced", ignore_errors=True)
                 output.rename(partial / "replaced")
             (partial / "store").rename(output)
-            shutil.rmtree(partial)
+        shutil.rmtree(partial, ignore_errors=True)
     return open_store(output, verify=False)
 
 
@@ -118,7 +119,13 @@ def _locked(partial: Path) -> Iterator[None]:
         yield
 
 
-def _check_plan(partial, sources, tokenizer, options, block_bytes) -> None:
+def _check_plan(
+    partial: Path,
+    sources: Sequence[Source],
+    tokenizer: Tokenizer,
+    options: Options,
+    block_bytes: int,
+) -> None:
     """Keep the parts of an earlier run if it did what this one is to do; else begin anew."""
     plan = {
         "firth": firth.__version__,
@@ -144,39 +151,36 @@ def _check_plan(partial, sources, tokenizer, options, block_bytes) -> None:
         write_json(path, plan)
 
 
-def _write_store(partial, sources, tokenizer, options, workers, block_bytes) -> None:
+def _write_store(
+    partial: Path,
+    sources: Sequence[Source],
+    tokenizer: Tokenizer,
+    options: Options,
+    workers: int,
+    block_bytes: int,
+) -> None:
     description = {
         "input": [source.describe() for source in sources],
         "options": options._asdict(),
     }
-    done = {source.name: 0 for source in sources}
+    batches = read_batches(sources, options.field, options.errors, block_bytes)
+    parts = make_parts(batches, partial / "parts", tokenizer, options, workers)
     tokens = 0
-    blocks = _read_all(sources, options, block_bytes)
-    parts = make_parts(blocks, partial / "parts", tokenizer, options, workers)
-    total = sum(source.bytes for source in sources)
     with (
         StoreWriter(partial / "store", tokenizer, **description) as writer,
         contextlib.closing(parts),
-        Progress("prepare", total) as progress,
+        Progress("prepare", sum(source.bytes for source in sources)) as progress,
     ):
-        for block, part, new in parts:
+        for batch, part, new in parts:
             writer.append(*part)
-            done[block.source] = block.position
             tokens += len(part.tokens) if new else 0
-            progress.update(sum(done.values()), tokens)
+            progress.update(batch.position, tokens)
         if not writer.num_tokens:
             names = ", ".join(source.name for source in sources[:3])
             raise FirthError(f"the input holds no text: {len(sources)} sources ({names})")
-
-
-def _read_all(sources: Sequence[Source], options: Options, block_bytes: int) -> Iterator[Block]:
-    for source in sources:
-        empty = True
-        for block in read_blocks(source, options.field, options.errors, block_bytes):
-            empty = False
-            yield block
-        if empty:
-            _note(f"{source.name} is empty")
+    empty = [source.name for source in sources if source.format != "tfds" and not source.bytes]
+    if empty:
+        _note(f"{len(empty)} of {len(sources)} input files are empty, {empty[0]} among them")
 
 
 def _cores() -> int:
@@ -188,26 +192,27 @@ def _note(text: str) -> None:
 
 
 def _train(path: Path, args: argparse.Namespace, options: Options) -> None:
-    """Train a tokenizer on the input, or an even sample of its blocks, and save it at `path`."""
+    """Train a tokenizer on the input, or an even sample of it, and save it at `path`."""
     sources = find_sources(args.input, options.format)
     kind = args.train_tokenizer
     size = sum(s.bytes * (_COMPRESSION if s.name.endswith((".gz", ".xz")) else 1) for s in sources)
     every = max(1, math.ceil(size / _TRAINING_BYTES[kind]))
-    share = f" of every {every}th block" if every > 1 else ""
+    share = f" of every {every}th batch" if every > 1 else ""
     _note(f"training a {kind} vocabulary of {args.vocab_size:,} on the text{share}")
-    blocks = _read_all(sources, options, BLOCK_BYTES)
+    batches = read_batches(sources, options.field, options.errors)
     tokenizer = train_tokenizer(
         kind,
         (
             line
-            for number, block in enumerate(blocks)
+            for number, batch in enumerate(batches)
             if number % every == 0
+            for block in batch.blocks
             for text in read_documents(block, options.field, options.document, options.errors)
             for line in text.split("\n")
-            if not line.isspace()
+            if line.strip()
         ),
         args.vocab_size,
-        lowercase=kind != "bpe" if args.lowercase is None else args.lowercase,
+        lowercase=args.lowercase,
     )
     temporary = path.with_name(path.name + ".writing")
     with explained(path):

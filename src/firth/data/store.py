@@ -230,11 +230,10 @@ class StoreWriter:
             if continued and self._in_document:
                 begins[0] = False
             self._in_document = open_at_end
-        with explained(self._folder):
-            tokens_file, sentences_file, documents_file = self._files
-            tokens_file.write(tokens)
-            sentences_file.write(_starts(self.num_tokens, sentence_lengths))
-            documents_file.write(_starts(self.num_sentences, document_lengths)[begins])
+        tokens_file, sentences_file, documents_file = self._files
+        tokens_file.write(tokens)
+        sentences_file.write(_starts(self.num_tokens, sentence_lengths))
+        documents_file.write(_starts(self.num_sentences, document_lengths)[begins])
         self.num_tokens += len(tokens)
         self.num_sentences += len(sentence_lengths)
         self.num_documents += int(begins.sum())
@@ -284,6 +283,7 @@ class _ArrayFile:
     """A one-dimensional .npy file of a length not known beforehand, written in sequence."""
 
     def __init__(self, path: Path, dtype: np.dtype):
+        self._path = path
         self._dtype = dtype
         self._length = 0
         self._file = path.open("w+b")
@@ -300,16 +300,18 @@ class _ArrayFile:
         np.lib.format.write_array_header_1_0(self._file, header)
 
     def write(self, values: np.ndarray) -> None:
-        self._file.write(np.ascontiguousarray(values, self._dtype).data)
+        with explained(self._path):
+            self._file.write(np.ascontiguousarray(values, self._dtype).data)
         self._length += len(values)
 
     def finish(self) -> None:
-        self._file.seek(0)
-        self._write_header()
-        if self._file.tell() != self._begin:
-            raise AssertionError(f"{self._file.name}: the .npy header has outgrown its place")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with explained(self._path):
+            self._file.seek(0)
+            self._write_header()
+            if self._file.tell() != self._begin:
+                raise AssertionError(f"{self._path}: the .npy header has outgrown its place")
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

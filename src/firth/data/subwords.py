@@ -1,10 +1,8 @@
 """WordPiece and byte-level BPE (and any tokenizer.json), on the `tokenizers` library."""
 
 import functools
-import itertools
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from tokenizers import (
     normalizers,
     pre_tokenizers,
     processors,
-    trainers,
 )
 from tokenizers import Tokenizer as Backend
 
@@ -33,7 +30,8 @@ from firth.errors import FirthError
 
 _KINDS = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram"}
 _LONGEST_WORD = 100  # characters; longer words are [UNK], as in transformers (the BERT code: 200)
-_LARGEST_ALPHABET = 1000  # characters a trained WordPiece vocabulary keeps, the most frequent ones
+_DIVIDER = "\ufdd0"  # a code point that Unicode sets aside for such uses
+_WORDS_AT_ONCE = 256
 
 
 class SubwordTokenizer(Tokenizer):
@@ -94,6 +92,29 @@ class SubwordTokenizer(Tokenizer):
         batch = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return flatten([e.ids for e in batch])
 
+    def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """See `Tokenizer.encode_words`.
+
+        Each text costs the library several microseconds beside its tokens. So the words go through
+        by the hundred, joined by an added token, at which the library cuts text before all else.
+        """
+        joined = _DIVIDER.join(words)
+        if not words or joined.count(_DIVIDER) >= len(words):  # none, or one contains a divider
+            return self.encode_flat(words)
+        rows = range(0, len(words), _WORDS_AT_ONCE)
+        texts = [_DIVIDER.join([*words[n : n + _WORDS_AT_ONCE], ""]) for n in rows]
+        batch = self._divided_backend.encode_batch_fast(texts, add_special_tokens=False)
+        ids, _ = flatten([e.ids for e in batch])
+        divides = ids == self.vocab_size
+        return ids[~divides], np.diff(np.flatnonzero(divides), prepend=-1) - 1
+
+    @functools.cached_property
+    def _divided_backend(self) -> Backend:
+        backend = Backend.from_str(self._backend.to_str())
+        backend.encode_special_tokens = True
+        backend.add_tokens([AddedToken(_DIVIDER, normalized=False)])
+        return backend
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """See `Tokenizer.decode`."""
         return self._special_backend.decode([int(n) for n in ids], skip_special_tokens=skip_special)
@@ -109,7 +130,7 @@ class SubwordTokenizer(Tokenizer):
             write_text(directory / "vocab.txt", "".join(f"{t}\n" for t in self.vocab))
         if self.kind == "bpe":
             ids = json.dumps(state["model"]["vocab"], ensure_ascii=False)
-            lines = "".join(f"{merge}\n" for merge in _merges(state["model"]))
+            lines = "".join(f"{merge}\n" for merge in merge_lines(state["model"]))
             write_text(directory / "vocab.json", ids)
             write_text(directory / "merges.txt", f"#version: 0.2\n{lines}")
         config = {"tokenizer_class": self._class_name(state), **self._config, **_casing(state)}
@@ -142,12 +163,12 @@ def load_subwords(file: Path, config: dict) -> SubwordTokenizer:
     """Load vocab.txt (any *.txt), tokenizer.json or vocab.json beside its merges.txt."""
     try:
         if file.suffix == ".txt":
-            backend = _wordpiece(_read_vocab(file), config)
+            backend = wordpiece_backend(_read_vocab(file), config)
         elif isinstance((state := read_json(file)).get("model"), dict):
             backend = Backend.from_file(str(file))
             _apply_casing(backend, config, file)
         else:
-            backend = _byte_level(state, _read_merges(file), config)
+            backend = byte_level_backend(state, _read_merges(file), config)
         return SubwordTokenizer(backend, config)
     except FirthError as error:
         where = "" if str(file.parent) in str(error) else f"{file}: "
@@ -156,88 +177,7 @@ def load_subwords(file: Path, config: dict) -> SubwordTokenizer:
         raise FirthError(f"{file} is not a tokenizer: {error}") from None
 
 
-def train_subwords(
-    kind: str,
-    texts: Iterable[str],
-    vocab_size: int,
-    *,
-    lowercase: bool,
-    strip_accents: bool,
-    special_tokens: Mapping[str, str],
-    min_frequency: int,
-) -> SubwordTokenizer:
-    """Train WordPiece or byte-level BPE; see `firth.data.tokenize.train_tokenizer`."""
-    if kind == "bpe" and lowercase:
-        raise FirthError("byte-level BPE keeps case; train it with lowercase=False (--cased)")
-    texts = list(texts)
-    config = {"do_lower_case": lowercase, "strip_accents": strip_accents} if kind != "bpe" else {}
-    if kind == "wordpiece":
-        usual = dict(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]")
-        specials = usual | special_tokens
-        backend = _wordpiece({specials["unk"]: 0}, config | {"unk_token": specials["unk"]})
-        letters, tails = _alphabet(texts, backend)
-        # The library numbers ## letters in an order that changes from run to run, and breaks ties
-        # between merges by these numbers. Put in as special tokens they are numbered as listed.
-        first = [*specials.values(), *letters, *(f"##{c}" for c in tails)]
-        trainer_class, alphabet = trainers.WordPieceTrainer, letters
-        after = []
-    else:
-        usual = dict(cls="<s>", pad="<pad>", sep="</s>", unk="<unk>", mask="<mask>")
-        specials = usual | special_tokens
-        backend = _byte_level({}, [], config)
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        first = [t for role, t in specials.items() if role != "mask"]
-        trainer_class = trainers.BpeTrainer
-        after = [specials["mask"]]  # last, where RoBERTa has it
-    fewest = len(set(first) | set(alphabet)) + len(after)
-    if vocab_size < fewest:
-        raise FirthError(
-            f"a vocabulary of {vocab_size:,} is too small: special tokens and the characters of "
-            f"this text alone take {fewest:,}"
-        )
-    trainer = trainer_class(
-        vocab_size=vocab_size - len(after),
-        min_frequency=min_frequency,
-        special_tokens=first,
-        initial_alphabet=list(alphabet),
-        limit_alphabet=len(alphabet),
-        show_progress=False,
-    )
-    backend.train_from_iterator(texts, trainer)
-    model = json.loads(backend.to_str())["model"]
-    vocab = model["vocab"] | {t: len(model["vocab"]) + i for i, t in enumerate(after)}
-    config |= {f"{role}_token": token for role, token in specials.items()}
-    if kind == "wordpiece":
-        return SubwordTokenizer(_wordpiece(vocab, config), config)
-    return SubwordTokenizer(_byte_level(vocab, _merges(model), config), config)
-
-
-def _alphabet(texts: Sequence[str], backend: Backend) -> tuple[list[str], list[str]]:
-    """The most frequent letters of normalised text, and those that continue a word; both sorted.
-
-    A letter is any character of a word or punctuation mark; equal counts go to the lower code.
-    """
-    words = Counter()
-    for text in texts:
-        words.update(text.split(" "))
-    counts, pairs = Counter(), set()
-    for word, count in words.items():
-        normalised = backend.normalizer.normalize_str(word)
-        pairs.update(itertools.pairwise(normalised))
-        for letter in normalised:
-            counts[letter] += count
-
-    @functools.cache
-    def in_word(letter: str) -> bool:
-        return len(backend.pre_tokenizer.pre_tokenize_str(f"a{letter}a")) == 1
-
-    kept = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
-    kept = set(kept[:_LARGEST_ALPHABET])
-    tails = {b for a, b in pairs if b in kept and in_word(a) and in_word(b)}
-    return sorted(kept), sorted(tails)
-
-
-def _wordpiece(vocab: dict[str, int], config: Mapping) -> Backend:
+def wordpiece_backend(vocab: dict[str, int], config: Mapping) -> Backend:
     """The BERT pipeline; `config` in the words of tokenizer_config.json."""
     lowercase = config.get("do_lower_case")
     if lowercase is None:
@@ -268,7 +208,7 @@ def _wordpiece(vocab: dict[str, int], config: Mapping) -> Backend:
     return backend
 
 
-def _byte_level(vocab: dict[str, int], merges: list[str], config: Mapping) -> Backend:
+def byte_level_backend(vocab: dict[str, int], merges: list[str], config: Mapping) -> Backend:
     """The GPT-2 and RoBERTa pipeline; offsets leave out the space that a token begins with."""
     if config.get("do_lower_case"):
         raise FirthError("byte-level BPE keeps case; it cannot be lowercased")
@@ -325,7 +265,8 @@ def _apply_casing(backend: Backend, config: Mapping, file: Path) -> None:
         raise FirthError(f"{file} cannot be lowercased: its normalizer is not BERT's")
 
 
-def _merges(model: dict) -> list[str]:
+def merge_lines(model: dict) -> list[str]:
+    """The merges of a BPE model as lines of merges.txt, from any version of tokenizer.json."""
     return [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
 
 
@@ -356,7 +297,7 @@ def _meaning(vocab: list[str], state: dict) -> dict:
     return {
         "vocab": vocab,
         "scores": [score for _, score in model["vocab"]] if model["type"] == "Unigram" else None,
-        "merges": _merges(model) if model["type"] == "BPE" else None,
+        "merges": merge_lines(model) if model["type"] == "BPE" else None,
         "model": {
             name: model[name]
             for name in (

@@ -1,9 +1,9 @@
 """Reading corpora: text, JSONL, CSV and TFDS, plain or compressed, in blocks of bounded size.
 
 `find_sources` turns what the user wrote into sources, `read_blocks` cuts a source into blocks of a
-few megabytes in sequence, `read_documents` decodes and parses one block. The cut points depend on
-the input and the block size alone, so blocks can be worked on anywhere and in any order. The first
-two do little work for each byte; the third does the rest, in whichever process holds the block.
+few megabytes in sequence, `read_batches` puts the blocks of small sources together, and
+`read_documents` decodes and parses one block. Cuts depend on the input and the block size alone, so
+batches can be worked on anywhere and in any order. The last function does nearly all of the work.
 """
 
 import csv
@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from firth.errors import FirthError
 
@@ -28,7 +28,7 @@ FORMATS = ("text", "jsonl", "csv", "tsv")
 
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _BLANK_LINES = re.compile(r"\n\s*\n")
-_TFDS = "tfds:"
+_TFDS_NAME = re.compile(r"tfds:([^:]+(?::\d+\.\d+\.\d+)?):?(.*)")  # name[:version][:split]
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,25 @@ class Block:
     """A stretch of one source.
 
     content: whole lines as bytes ("text", "jsonl"; a line longer than a block is cut at a space),
-        or texts, a document each. begins_line: whether its first byte begins a line. offset, line:
-    where in the (decompressed) source it begins, line from 1. position: bytes of the source as
-    stored that have been read once this block is.
+    or texts, a document each. continued: its first document is more of the last one of the block
+    before. begins_line: its first byte begins a line. offset, line: where in the (decompressed)
+    source it begins, lines from 1. position: bytes of the source, as stored, read by then.
     """
 
     source: str
     format: str
     content: bytes | list[str]
-    first: bool
+    continued: bool
     begins_line: bool
     offset: int
     line: int
+    position: int
+
+
+class Batch(NamedTuple):
+    """Blocks to be worked on at once, and the bytes of all sources, as stored, read by then."""
+
+    blocks: list[Block]
     position: int
 
 
@@ -79,7 +86,7 @@ def find_sources(inputs: Sequence[str], format: str | None = None) -> list[Sourc
     """
     sources = {}
     for pattern in inputs:
-        if pattern.startswith(_TFDS):
+        if _TFDS_NAME.fullmatch(pattern):
             sources[pattern] = Source(pattern, "tfds", 0)
             continue
         names = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
@@ -98,6 +105,27 @@ def _format_of(name: str) -> str:
     path = Path(name)
     suffix = (Path(path.stem) if path.suffix in _OPENERS else path).suffix.lower()
     return {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix, "text")
+
+
+def read_batches(
+    sources: Sequence[Source], field: str, errors: str, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Batch]:
+    """The blocks of all sources in order, those of small sources by the batch."""
+    blocks, size, before = [], 0, 0
+    for source in sources:
+        for block in read_blocks(source, field, errors, block_bytes):
+            blocks.append(block)
+            size += (
+                len(block.content)
+                if isinstance(block.content, bytes)
+                else sum(map(len, block.content))
+            )
+            if size >= block_bytes // 2:
+                yield Batch(blocks, before + block.position)
+                blocks, size = [], 0
+        before += source.bytes
+    if blocks:
+        yield Batch(blocks, before)
 
 
 def read_blocks(
@@ -136,7 +164,7 @@ def _blocks_of_lines(
         data = rest + file.read(max(block_bytes - len(rest), block_bytes // 4))
         at_end = len(data) == len(rest)
         cut = len(data) if at_end else data.rfind(b"\n") + 1
-        if not cut and source.format == "text":
+        if not cut and len(data) >= block_bytes and source.format == "text":
             cut = _cut_long_line(data)
         if not cut and len(data) > LONGEST_RECORD:
             raise FirthError(
@@ -149,7 +177,7 @@ def _blocks_of_lines(
                 source.name,
                 source.format,
                 content,
-                first=offset == 0,
+                continued=offset > 0 and source.format == "text",
                 begins_line=begins_line,
                 offset=offset,
                 line=line,
@@ -176,18 +204,18 @@ def _cut_long_line(data: bytes) -> int:
 def _blocks_of_texts(
     source: Source, texts: Iterator[str], block_bytes: int, stored: BinaryIO | None = None
 ) -> Iterator[Block]:
-    held, size, first = [], 0, True
+    held, size = [], 0
 
     def block() -> Block:
         position = stored.tell() if stored else 0
-        return Block(source.name, source.format, held, first, True, 0, 0, position)
+        return Block(source.name, source.format, held, False, True, 0, 0, position)
 
     for text in texts:
         held.append(text)
         size += len(text)
         if size >= block_bytes:
             yield block()
-            held, size, first = [], 0, False
+            held, size = [], 0
     if held:
         yield block()
 
@@ -244,7 +272,7 @@ def _read_tfds(name: str, field: str, errors: str) -> Iterator[str]:
         raise FirthError(
             f"{name} needs tensorflow_datasets; install it with pip install 'firth[tf]'"
         ) from None
-    dataset, _, split = name.removeprefix(_TFDS).partition(":")
+    dataset, split = _TFDS_NAME.fullmatch(name).groups()
     try:
         builder = tfds.builder(dataset)
         features = list(builder.info.features or ())
@@ -277,8 +305,11 @@ def read_documents(block: Block, field: str, document: str, errors: str) -> list
         return _parse_lines(text, block, field, errors)
     if document == "file":
         return [text]
-    # A line end before the block makes a blank line at its head divide documents as any other.
-    return _BLANK_LINES.split("\n" + text if block.begins_line else text)
+    if not block.begins_line:
+        return _BLANK_LINES.split(text)
+    # With a line end put before it, a blank line at the head divides documents as any other.
+    first, *rest = _BLANK_LINES.split("\n" + text)
+    return [first.removeprefix("\n"), *rest]
 
 
 def _parse_lines(text: str, block: Block, field: str, errors: str) -> list[str]:

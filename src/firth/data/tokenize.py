@@ -123,6 +123,10 @@ class Tokenizer:
         """Only the ids, faster: those of all texts int32 [sum of n], and the lengths n int64."""
         raise NotImplementedError
 
+    def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """As `encode_flat`, made for very many very short texts."""
+        return self.encode_flat(words)
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of token ids."""
         raise NotImplementedError
@@ -186,7 +190,7 @@ def train_tokenizer(
     texts: Iterable[str],
     vocab_size: int,
     *,
-    lowercase: bool = True,
+    lowercase: bool | None = None,
     strip_accents: bool | None = None,
     special_tokens: Mapping[str, str] | None = None,
     min_frequency: int = 2,
@@ -197,13 +201,15 @@ def train_tokenizer(
         kind: "wordpiece" (BERT), "bpe" (byte-level, RoBERTa) or "unigram" (ALBERT).
         texts: any texts, read once; lines or paragraphs rather than whole books.
         vocab_size: the number of tokens at most, special tokens included.
-        lowercase: fold case; "bpe" has no such switch and takes only False.
+        lowercase: fold case; None does so except for "bpe", which cannot.
         strip_accents: drop accents; None does so where text is lowercased.
         special_tokens: role -> token; by default those of the published models of this kind.
         min_frequency: pairs seen less often are not merged ("wordpiece" and "bpe").
 
     Raises FirthError for an unknown kind, or a vocabulary too small for the text's characters.
     """
+    if lowercase is None:
+        lowercase = kind != "bpe"
     options = dict(
         lowercase=lowercase,
         strip_accents=lowercase if strip_accents is None else strip_accents,
@@ -214,7 +220,7 @@ def train_tokenizer(
 
         return train_pieces(texts, vocab_size, **options)
     if kind in ("wordpiece", "bpe"):
-        from firth.data.subwords import train_subwords
+        from firth.data.subword_training import train_subwords
 
         return train_subwords(kind, texts, vocab_size, min_frequency=min_frequency, **options)
     raise FirthError(f"tokenizer kind {kind!r} is none of wordpiece, bpe, unigram")

@@ -37,7 +37,7 @@ def select_tokens(keys_B, candidates_BL, counts_B, slots: int):
     hold position 0 and weight 0. Rows with fewer candidates than asked give all they have.
     """
     L = candidates_BL.shape[1]
-    noise_BL = jax.vmap(lambda key: jax.random.uniform(key, (L,)))(keys_B)
+    noise_BL = jax.vmap(lambda key: _noise(key, L))(keys_B)
     order_BP = jnp.argsort(jnp.where(candidates_BL, noise_BL, 2.0), axis=1)[:, :slots]
     wanted_B = jnp.minimum(counts_B, candidates_BL.sum(1))
     chosen_BP = jnp.arange(order_BP.shape[1]) < wanted_B[:, None]
@@ -54,10 +54,9 @@ def select_words(keys_B, candidates_BL, starts_BL, counts_B, slots: int):
 
     def row(key, candidates_L, starts_L, count):
         L = candidates_L.shape[0]
-        word_L = jnp.cumsum(starts_L | ~candidates_L) - 1
-        word_L = jnp.maximum(word_L, 0)
+        word_L = jnp.cumsum((starts_L | ~candidates_L).at[0].set(True)) - 1
         sizes_L = jnp.zeros(L, jnp.int32).at[word_L].add(candidates_L)
-        order_L = jnp.argsort(jnp.where(sizes_L > 0, jax.random.uniform(key, (L,)), 2.0))
+        order_L = jnp.argsort(jnp.where(sizes_L > 0, _noise(key, L), 2.0))
 
         def take(total, size):
             fits = (size > 0) & (total + size <= count)
@@ -70,6 +69,11 @@ def select_words(keys_B, candidates_BL, starts_BL, counts_B, slots: int):
     L = candidates_BL.shape[1]
     positions_BL = jax.vmap(row)(keys_B, candidates_BL, starts_BL, counts_B)
     return _pack(jnp.sort(positions_BL, axis=1)[:, :slots], L)
+
+
+def _noise(key, L: int):
+    """Uniform noise [L] for the choice of positions; `replace` folds other numbers into the key."""
+    return jax.random.uniform(jax.random.fold_in(key, 0), (L,))
 
 
 def _pack(positions_BP, L: int):
@@ -103,7 +107,7 @@ def replace(keys_B, tokens_BL, positions_BP, weights_BP, *, mask_id, vocab_size,
         mask_id,
         jnp.where(draw_BP < mask_rate + random_rate, random_BP, original_BP),
     )
-    # Unused slots all write position 0, which is never chosen, with the token it already holds.
-    new_BP = jnp.where(weights_BP > 0, new_BP, original_BP).astype(tokens_BL.dtype)
+    # Unused slots write beyond the row, that is nowhere: position 0 may be a chosen one.
+    target_BP = jnp.where(weights_BP > 0, positions_BP, tokens_BL.shape[1])
     rows_B1 = jnp.arange(tokens_BL.shape[0])[:, None]
-    return tokens_BL.at[rows_B1, positions_BP].set(new_BP)
+    return tokens_BL.at[rows_B1, target_BP].set(new_BP.astype(tokens_BL.dtype), mode="drop")

@@ -40,6 +40,11 @@ class MaskedLM:
                 f"objective.rate={self.rate} and max_predictions={self.max_predictions} select "
                 "nothing; rate must lie in (0, 1) and max_predictions be at least 1"
             )
+        if min(self.rates) < 0 or sum(self.rates) > 1 + 1e-9:
+            raise FirthError(
+                f"objective.mask_rate={self.rates[0]} and random_rate={self.rates[1]} must not be "
+                "negative or add up to more than 1; what is left of 1 keeps its token"
+            )
         if self.masking == "word" and self.word_starts is None:
             raise FirthError("objective.masking='word' needs a tokenizer that keeps word starts")
 

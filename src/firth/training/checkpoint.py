@@ -25,10 +25,27 @@ from firth.errors import FirthError
 log = logging.getLogger("firth")
 
 
-class Checkpoints:
-    """The checkpoints of one workdir, under `checkpoints/<step>/`, seals under `seals/`."""
+# What Orbax would set by itself when reading, with a warning for each.
+READ_ONLY = {"read_only": True, "create": False, "save_interval_steps": 0}
 
-    def __init__(self, workdir, *, minutes=10.0, every=0, keep=2, best="", best_mode="max"):
+
+class Checkpoints:
+    """The checkpoints of one workdir, under `checkpoints/<step>/`, seals under `seals/`.
+
+    `read_only` changes nothing there, so that a run may go on beside the reader.
+    """
+
+    def __init__(
+        self,
+        workdir,
+        *,
+        minutes=10.0,
+        every=0,
+        keep=2,
+        best="",
+        best_mode="max",
+        read_only=False,
+    ):
         self.directory = Path(workdir).absolute() / "checkpoints"
         self.seals = Path(workdir).absolute() / "seals"
         self.minutes, self.every, self.best = minutes, every, best
@@ -46,10 +63,14 @@ class Checkpoints:
             )
         options = ocp.CheckpointManagerOptions(
             preservation_policy=ocp.checkpoint_managers.AnyPreservationPolicy(policies),
-            cleanup_tmp_directories=True,
+            best_fn=(lambda metrics: metrics[best]) if best else None,  # has metrics written
+            best_mode=best_mode,
             step_format_fixed_length=None,
+            # A reader must not clean up: another process's unfinished save looks like a leftover.
+            **(READ_ONLY if read_only else {"cleanup_tmp_directories": True}),
         )
-        self.seals.mkdir(parents=True, exist_ok=True)
+        if not read_only:
+            self.seals.mkdir(parents=True, exist_ok=True)
         self.manager = ocp.CheckpointManager(self.directory, options=options)
         self.last_save = time.monotonic()
         self._sealing: threading.Thread | None = None

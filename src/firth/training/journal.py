@@ -1,6 +1,7 @@
 """What a run writes down: metrics.jsonl, TensorBoard events, a progress bar and env.txt."""
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -10,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 import jax
+
+from firth.errors import FirthError
 
 
 class Journal:
@@ -35,26 +38,24 @@ class Journal:
     def _drop_after(self, start: int):
         if not self.path.exists():
             return
-        kept = []
-        for line in self.path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:  # the line that a kill cut short
-                continue
-            if entry["step"] <= start:
-                kept.append(line)
+        kept = [line for line, entry in _whole_lines(self.path) if entry["step"] <= start]
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text("".join(line + "\n" for line in kept))
         os.replace(temporary, self.path)
 
-    def write(self, step: int, values: dict[str, float]):
-        """Record {tag: value} at this step."""
+    def write(self, step: int, values: dict[str, float | str]):
+        """Record {tag: value} at this step; a value that is not finite is null in the JSON."""
         if not self.writes:
             return
-        self.file.write(json.dumps({"step": step, **values}) + "\n")
+        line = {
+            tag: None if isinstance(value, float) and not math.isfinite(value) else value
+            for tag, value in values.items()
+        }
+        self.file.write(json.dumps({"step": step, **line}) + "\n")
         if self.events:
             for tag, value in values.items():
-                self.events.add_scalar(tag, value, step)
+                if not isinstance(value, str):
+                    self.events.add_scalar(tag, value, step)
 
     def close(self):
         """Flush everything to disk."""
@@ -65,9 +66,20 @@ class Journal:
 
 
 def read_journal(workdir) -> list[dict]:
-    """The entries of a workdir's metrics.jsonl, oldest first."""
+    """The entries of a workdir's metrics.jsonl, oldest first; FirthError where there is none."""
     path = Path(workdir) / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    if not path.is_file():
+        raise FirthError(f"{path} is missing: no run has logged anything in {workdir}")
+    return [entry for _, entry in _whole_lines(path)]
+
+
+def _whole_lines(path: Path):
+    """Pairs (line, entry) of a journal, without the line that a kill cut short."""
+    for line in path.read_text().splitlines():
+        try:
+            yield line, json.loads(line)
+        except json.JSONDecodeError:
+            continue
 
 
 class Progress:

@@ -27,10 +27,11 @@ def create_schedule(spec, total_steps: int):
     - albert_poly: the same with a `power`, and warm-up counted from `start` (start_warmup_step);
     - electra_linear: lr (1 - t/T)^power min(1, t/W), a product;
     - xlnet_poly: lr t/W, then polynomial from lr to lr `min_ratio` over T - W;
-    - fairseq_polynomial: lr t/W, then polynomial from lr to `end_lr` over T - W;
+    - fairseq_polynomial: the same, its end given as the rate `end_lr`;
     - gpt_warmup_linear: x = t/T; (x/w if x <= w else 1) (1 - x), w = W/T;
     - gpt_warmup_cosine: lr t/W, then half a cosine to zero over T - W;
-    - stlr: slanted triangle, `cut_fraction` and `ratio` (Howard and Ruder 2018, eq. 3);
+    - stlr: slanted triangle, `cut_fraction` and `ratio` (Howard and Ruder 2018, eq. 3), never
+      below lr / ratio, where rounding would take the formula in short runs;
     - step_decay: lr decay^max(epoch + 1 - hold, 0), epochs of `steps_per_epoch` from zero;
     - inverse_epoch: lr / decay^max(epoch - hold, 0).
     """
@@ -38,6 +39,8 @@ def create_schedule(spec, total_steps: int):
     name = fields.pop("name")
     peak = fields.pop("lr")
     warmup = fields.pop("warmup", 0)
+    if "end_lr" in fields:
+        fields["min_ratio"] = fields.pop("end_lr") / peak
     W = int(warmup * total_steps) if 0 < warmup < 1 else int(warmup)
     if name not in SCHEDULES:
         raise FirthError(f"schedule.name={name!r} is unknown; choose one of {', '.join(SCHEDULES)}")
@@ -66,25 +69,26 @@ def _constant(T, W):
 def _bert_linear(T, W, power=1.0, start=0):
     def shape(t):
         decayed = (1 - jnp.minimum(t, T) / T) ** power
-        return jnp.where(t - start < W, _ramp(t - start, W), decayed)
+        warm = _ramp(jnp.maximum(t - start, 0), W)  # the original's rate is negative before `start`
+        return jnp.where(t - start < W, warm, decayed) if W else decayed
 
     return shape
 
 
 def _electra_linear(T, W, power=1.0):
-    return lambda t: (1 - jnp.minimum(t, T) / T) ** power * jnp.minimum(1.0, _ramp(t, W or 1))
-
-
-def _polynomial(T, W, power=1.0, end=0.0):
     def shape(t):
-        left = 1 - jnp.clip((t - W) / max(T - W, 1), 0, 1)
-        return jnp.where(t < W, _ramp(t, W), end + (1 - end) * left**power)
+        decayed = (1 - jnp.minimum(t, T) / T) ** power
+        return decayed * jnp.minimum(1.0, _ramp(t, W)) if W else decayed
 
     return shape
 
 
-def _xlnet_poly(T, W, min_ratio=0.0, power=1.0):
-    return _polynomial(T, W, power, min_ratio)
+def _polynomial(T, W, power=1.0, min_ratio=0.0):
+    def shape(t):
+        left = 1 - jnp.clip((t - W) / max(T - W, 1), 0, 1)
+        return jnp.where(t < W, _ramp(t, W), min_ratio + (1 - min_ratio) * left**power)
+
+    return shape
 
 
 def _gpt_linear(T, W):
@@ -107,7 +111,7 @@ def _stlr(T, W, cut_fraction=0.1, ratio=32.0):
 
     def shape(t):
         p = jnp.where(t < cut, t / cut, 1 - (t - cut) / (cut * (1 / cut_fraction - 1)))
-        return (1 + p * (ratio - 1)) / ratio
+        return (1 + jnp.maximum(p, 0) * (ratio - 1)) / ratio
 
     return shape
 
@@ -125,7 +129,7 @@ SCHEDULES = {
     "bert_linear": _bert_linear,
     "albert_poly": _bert_linear,
     "electra_linear": _electra_linear,
-    "xlnet_poly": _xlnet_poly,
+    "xlnet_poly": _polynomial,
     "fairseq_polynomial": _polynomial,
     "gpt_warmup_linear": _gpt_linear,
     "gpt_warmup_cosine": _gpt_cosine,
@@ -144,9 +148,13 @@ def create_optimizer(spec) -> optax.GradientTransformation:
     `weight_decay`, `decay_exclude` (regular expressions on parameter paths), `clip_norm` (0: off),
     `multipliers` (pairs of expression and factor; the first that matches counts) and `freeze`
     (expressions; those parameters get no update and no moments).
+
+    Raises FirthError for what is no expression, and on `init` for an expression of `multipliers`
+    or `freeze` that matches no parameter.
     """
     if spec.name not in ("adamw", "lamb"):
         raise FirthError(f"optimizer.name={spec.name!r} is unknown; choose adamw or lamb")
+    _check_expressions(spec)
     decayed = path_mask(spec.decay_exclude, invert=True)
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
     parts.append(scale_by_adam(spec.b1, spec.b2, spec.eps, spec.bias_correction))
@@ -157,7 +165,49 @@ def create_optimizer(spec) -> optax.GradientTransformation:
     if spec.multipliers:
         parts.append(scale_by_path(spec.multipliers))
     chain = optax.chain(*parts)
-    return optax.masked(chain, path_mask(spec.freeze, invert=True)) if spec.freeze else chain
+    if spec.freeze:
+        chain = optax.chain(
+            optax.masked(chain, path_mask(spec.freeze, invert=True)),
+            optax.masked(optax.set_to_zero(), path_mask(spec.freeze)),
+        )
+
+    def init(params):
+        _check_matches(spec, named_leaves(params))
+        return chain.init(params)
+
+    return chain._replace(init=init)
+
+
+def _check_expressions(spec):
+    """Raise FirthError unless the fields hold expressions, and pairs of one and a factor."""
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in spec.multipliers):
+        raise FirthError(
+            f"optimizer.multipliers={spec.multipliers!r} should hold pairs of an expression and a "
+            "factor, as in (('layer_0/', 0.5),)"
+        )
+    for field in ("decay_exclude", "freeze", "multipliers"):
+        if isinstance(spec[field], str):
+            raise FirthError(f"optimizer.{field}={spec[field]!r} should be a tuple of expressions")
+        for entry in spec[field]:
+            pattern = entry[0] if field == "multipliers" else entry
+            try:
+                re.compile(pattern)
+            except (re.error, TypeError) as error:
+                raise FirthError(
+                    f"optimizer.{field}: {pattern!r} is not a regular expression ({error})"
+                ) from None
+
+
+def _check_matches(spec, paths):
+    """Raise FirthError for an expression that was meant to change something and matches nothing."""
+    patterns = [("freeze", pattern) for pattern in spec.freeze]
+    patterns += [("multipliers", pattern) for pattern, _ in spec.multipliers]
+    for field, pattern in patterns:
+        if not any(re.search(pattern, path) for path in paths):
+            raise FirthError(
+                f"optimizer.{field}: {pattern!r} matches no parameter; their paths read like "
+                f"{paths[0]} and {paths[-1]} (with model.scan, layers share one path)"
+            )
 
 
 def path_mask(patterns, invert: bool = False):

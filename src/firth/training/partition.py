@@ -41,8 +41,9 @@ def create_mesh(spec=None, devices=None) -> Mesh:
     devices = jax.devices() if devices is None else devices
     sizes = [int(spec[axis]) if spec else (-1 if axis == "data" else 1) for axis in AXES]
     fixed = math.prod(s for s in sizes if s != -1)
-    sizes = [len(devices) // fixed if s == -1 else s for s in sizes]
-    if math.prod(sizes) != len(devices):
+    if sizes.count(-1) == 1 and fixed > 0:
+        sizes[sizes.index(-1)] = len(devices) // fixed
+    if min(sizes) < 1 or math.prod(sizes) != len(devices):
         shape = ", ".join(f"{a}={s}" for a, s in zip(AXES, sizes, strict=True))
         raise FirthError(f"mesh ({shape}) does not cover the {len(devices)} devices at hand")
     return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)

@@ -1,0 +1,63 @@
+"""The training metrics of a run between two log lines, and how fast it went."""
+
+import contextlib
+import math
+import time
+
+from firth.training import metrics as pairs
+
+
+class Meter:
+    """Sums metrics from step to step; every `every` steps the means and the speed are written.
+
+    `window` ({name: (sum, weight)}) is what was summed since the last line: a checkpoint keeps it,
+    so that the lines of a resumed run equal those of one that was never interrupted.
+    """
+
+    def __init__(self, journal, bar, window: dict, *, every: int, last: int):
+        self.journal, self.bar, self.every, self.last = journal, bar, every, last
+        self.window = window
+        self.restart()
+
+    def restart(self, waited: float = 0.0):
+        """Begin to measure speed anew, as after the step that compiled."""
+        self.steps, self.tokens, self.waited = 0, 0, waited
+        self.since = time.perf_counter()
+
+    def add(self, step: int, measured: dict, tokens: int, waited: float):
+        """Take in a finished step.
+
+        Args:
+          step: its number, from 1.
+          measured: {metric: (sum, weight)}, on the host.
+          tokens: positions of its batch, padding included, over all hosts.
+          waited: seconds that the run has waited for its input so far.
+        """
+        self.window = pairs.add(self.window, measured)
+        self.steps += 1
+        self.tokens += tokens
+        if step % self.every and step != self.last:
+            self.bar.update(step)
+            return
+        means = pairs.means(self.window)
+        seconds = time.perf_counter() - self.since
+        speed = {
+            "perf/step_ms": 1e3 * seconds / self.steps,
+            "perf/tokens_per_sec": self.tokens / seconds,
+            "perf/input_wait_fraction": (waited - self.waited) / seconds,
+        }
+        self.journal.write(step, {f"train/{name}": mean for name, mean in means.items()} | speed)
+        self.bar.update(
+            step,
+            f"loss {means.get('loss', math.nan):.3f}  {self.steps / seconds:.2f} steps/s  "
+            f"{speed['perf/tokens_per_sec']:,.0f} tokens/s",
+        )
+        self.window = {}
+        self.restart(waited)
+
+    @contextlib.contextmanager
+    def paused(self):
+        """Leave what is done inside, evaluation and saving, out of the training's time."""
+        began = time.perf_counter()
+        yield
+        self.since += time.perf_counter() - began

@@ -1,0 +1,13 @@
+"""`jit` for tests: a third of the time to compile, for code that runs once and on little data."""
+
+import functools
+
+import jax
+
+jit = functools.partial(
+    jax.jit,
+    compiler_options={
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_use_fusion_emitters": False,
+    },
+)

@@ -1,0 +1,89 @@
+"""The journal: what a killed run left after its last checkpoint goes, all else stays."""
+
+import json
+import math
+import time
+from importlib import metadata
+
+import pytest
+
+from firth.errors import FirthError
+from firth.training.journal import Journal, Progress, describe_environment, read_journal
+
+
+def lines(workdir):
+    return (workdir / "metrics.jsonl").read_text().splitlines()
+
+
+def write(workdir, start, steps, tensorboard=False):
+    journal = Journal(workdir, start, tensorboard=tensorboard)
+    for step in steps:
+        journal.write(step, {"train/loss": step / 7})
+    journal.close()
+
+
+def test_lines_after_the_restored_step_are_dropped(tmp_path):
+    write(tmp_path, 0, [10, 20, 30, 40])
+    kept = lines(tmp_path)[:2]
+    write(tmp_path, 20, [30])
+    assert lines(tmp_path)[:2] == kept
+    assert [entry["step"] for entry in read_journal(tmp_path)] == [10, 20, 30]
+    write(tmp_path, 0, [])
+    assert lines(tmp_path) == []
+
+
+@pytest.mark.parametrize("cut", ["{", '{"step": 30, "train/lo', '{"step": 30, "train/loss": 4'])
+def test_a_line_cut_by_a_kill_is_dropped(tmp_path, cut):
+    write(tmp_path, 0, [10, 20])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(cut)
+    assert [entry["step"] for entry in read_journal(tmp_path)] == [10, 20]
+    write(tmp_path, 25, [30])
+    assert [entry["step"] for entry in read_journal(tmp_path)] == [10, 20, 30]
+    assert all(json.loads(line) for line in lines(tmp_path))
+
+
+def test_values_survive_to_the_last_bit(tmp_path):
+    value = math.pi * 1e-7
+    journal = Journal(tmp_path, 0, tensorboard=False)
+    journal.write(1, {"a": value, "b": math.inf, "c": math.nan})
+    assert read_journal(tmp_path) == [{"step": 1, "a": value, "b": None, "c": None}]  # at once
+    journal.close()
+
+
+def test_tensorboard_gets_the_scalars_of_the_steps_that_count(tmp_path):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator"
+    )
+    write(tmp_path, 0, [1, 2, 3], tensorboard=True)
+    time.sleep(1.1)  # its files are named by the second
+    journal = Journal(tmp_path, 2)
+    journal.write(3, {"train/loss": 0.5, "train/loss_at_nonfinite": "nan"})
+    journal.close()
+    events = event_accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [e.step for e in events.Scalars("train/loss")] == [1, 2, 3]
+    assert events.Scalars("train/loss")[-1].value == 0.5
+    assert read_journal(tmp_path)[-1]["train/loss_at_nonfinite"] == "nan"
+
+
+def test_no_journal_is_said_so(tmp_path):
+    with pytest.raises(FirthError, match=r"metrics\.jsonl"):
+        read_journal(tmp_path)
+
+
+def test_progress_speaks_now_and_then_without_a_terminal(capsys):
+    bar = Progress(100, 0, "run", every=0)
+    bar.update(1)
+    bar.update(2, "loss 1.0")
+    bar.say("saved")
+    bar.close()
+    assert capsys.readouterr().err.splitlines() == ["run 2/100 loss 1.0", "saved"]
+    Progress(100, 0, "run", quiet=True).say("nothing")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_environment_names_versions_and_devices():
+    text = describe_environment()
+    assert f"jax: {metadata.version('jax')}" in text and "devices: 8 x" in text
+    assert "git commit: " in text and text.endswith("\n")
