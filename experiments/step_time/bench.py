@@ -49,7 +49,6 @@ def firth_side(size, batch, length, predictions, vocab):
             "copy": np.zeros(batch, np.uint32),
         }
     )
-    state, measured, squares = step(state, rows)
     holder = [state]
 
     def run():
@@ -132,7 +131,7 @@ def main():
         "torch bf16": torch_side(*shape, bf16=True),
     }
     times = {name: [] for name in sides}
-    for name, run in sides.items():
+    for run in sides.values():
         run()
         run()
     for _ in range(args.rounds):

@@ -57,7 +57,7 @@ def encode_blocks(blocks: Sequence[Block], memo: MemoTokenizer, options: Options
     sentences, ends = [], []
     for block in blocks:
         if block.continued and ends:
-            pass
+            ends.pop()
         documents = read_documents(block, options.field, options.document, options.errors)
         for document in documents:
             for line in document.split("\n"):

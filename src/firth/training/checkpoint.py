@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import threading
@@ -23,7 +24,6 @@ import orbax.checkpoint as ocp
 from firth.errors import FirthError
 
 log = logging.getLogger("firth")
-
 
 # What Orbax would set by itself when reading, with a warning for each.
 READ_ONLY = {"read_only": True, "create": False, "save_interval_steps": 0}
@@ -48,14 +48,25 @@ class Checkpoints:
     ):
         self.directory = Path(workdir).absolute() / "checkpoints"
         self.seals = Path(workdir).absolute() / "seals"
-        self.minutes, self.every, self.best = minutes, every, best
+        self.minutes, self.every, self.best, self.read_only = minutes, every, best, read_only
+        if best_mode not in ("max", "min"):
+            raise FirthError(f"checkpoint.best_mode={best_mode!r} should be max or min")
+        if keep < 1:
+            raise FirthError(f"checkpoint.keep={keep} would delete what was just saved; at least 1")
+        worst = -math.inf if best_mode == "max" else math.inf
+
+        def measured(metrics):
+            """The metric that chooses the best; a diverged evaluation is never it."""
+            value = metrics.get(best, math.nan)
+            return value if math.isfinite(value) else worst
+
         policies = [ocp.checkpoint_managers.LatestN(keep)]
         if every:
             policies.append(ocp.checkpoint_managers.EveryNSteps(every))
         if best:
             policies.append(
                 ocp.checkpoint_managers.BestN(
-                    get_metric_fn=lambda metrics: metrics[best],
+                    get_metric_fn=measured,
                     reverse=best_mode == "min",
                     n=1,
                     keep_checkpoints_without_metrics=False,
@@ -63,7 +74,7 @@ class Checkpoints:
             )
         options = ocp.CheckpointManagerOptions(
             preservation_policy=ocp.checkpoint_managers.AnyPreservationPolicy(policies),
-            best_fn=(lambda metrics: metrics[best]) if best else None,  # has metrics written
+            best_fn=measured if best else None,  # has metrics written
             best_mode=best_mode,
             step_format_fixed_length=None,
             # A reader must not clean up: another process's unfinished save looks like a leftover.
@@ -71,10 +82,31 @@ class Checkpoints:
         )
         if not read_only:
             self.seals.mkdir(parents=True, exist_ok=True)
-        self.manager = ocp.CheckpointManager(self.directory, options=options)
+        self.manager = self._open(options)
         self.last_save = time.monotonic()
         self._sealing: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._failure: tuple[int, BaseException] | None = None
+        self._broken = False  # a save failed; Orbax raises that again whatever it is asked
+
+    def _open(self, options) -> ocp.CheckpointManager:
+        """Orbax reads small files of every checkpoint on opening: damage there shows already."""
+        try:
+            return ocp.CheckpointManager(self.directory, options=options)
+        except Exception as error:
+            damaged = {}
+            for folder in self.directory.glob("[0-9]*"):
+                try:
+                    if folder.name.isdecimal():
+                        self._check(int(folder.name))
+                except FirthError as found:
+                    damaged[int(folder.name)] = found
+            if self.read_only or not damaged:
+                reason = next(iter(damaged.values()), _first_line(error))
+                raise FirthError(f"{self.directory} cannot be opened: {reason}") from error
+        for step, found in damaged.items():
+            log.warning("checkpoint %s is damaged (%s); falling back", step, found)
+            self._set_aside(step)
+        return ocp.CheckpointManager(self.directory, options=options)
 
     def due(self, step: int, last: bool = False) -> bool:
         """Whether to save now: a permanent step, the last step, or enough time has passed."""
@@ -90,19 +122,27 @@ class Checkpoints:
     def save(self, step: int, state, meta: dict, metrics: dict | None = None):
         """Start saving; returns once the arrays are copied from the device.
 
-        Raises FirthError if this save or the one before it failed, with the reason.
+        Raises FirthError if this save or the one before it failed, with the reason, or, once the
+        step is saved, if `metrics` lacks the one that should choose the best.
         """
         self.wait()
         if step in self.manager.all_steps():
             return
+        unmeasured = bool(self.best) and metrics is not None and self.best not in metrics
         items = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta))
         try:
-            self.manager.save(step, args=items, metrics=metrics, force=True)
-        except OSError as error:
+            self.manager.save(step, args=items, metrics=None if unmeasured else metrics, force=True)
+        except Exception as error:
             raise self._explain(step, error) from error
         self.last_save = time.monotonic()
         self._sealing = threading.Thread(target=self._seal, args=(step,), daemon=True)
         self._sealing.start()
+        if unmeasured:
+            self.wait()
+            raise FirthError(
+                f"checkpoint.best={self.best!r} is not measured; the evaluation gives "
+                f"{', '.join(sorted(metrics))}. Step {step} is saved: set another and go on"
+            )
 
     def _seal(self, step: int):
         """When the save has been committed, record the digest of every file it consists of."""
@@ -131,11 +171,13 @@ class Checkpoints:
 
     def _explain(self, step: int, error: BaseException) -> FirthError:
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-        reason = "the disk is full" if full else f"{type(error).__name__}: {error}".split("\n")[0]
+        reason = "the disk is full" if full else f"{type(error).__name__}: {_first_line(error)}"
+        self._broken = True
+        self.manager.reload()  # it counts the failed one already, and not those that it replaces
         kept = self.manager.latest_step()
         return FirthError(
             f"checkpoint {self.directory / str(step)} could not be written: {reason}; "
-            f"the newest complete one is {'none' if kept in (None, step) else kept}; "
+            f"the newest complete one is {'none' if kept is None else kept}; "
             "free some space and start the same command again to go on from there"
         )
 
@@ -145,18 +187,21 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """The kept checkpoint with the best metric, or the newest when none was measured."""
-        return self.manager.best_step() if self.best else self.manager.latest_step()
+        best = self.manager.best_step()
+        return self.manager.latest_step() if best is None else best
 
     def restore(self, shapes, step: int | None = None):
         """The newest sound checkpoint as (state, meta), or None if there is none.
 
         `shapes` is the state's tree of ShapeDtypeStruct with shardings. With `step`, that one or
-        FirthError. A damaged checkpoint is named in the log and moved to `checkpoints-damaged/`.
+        FirthError. A damaged checkpoint is named in the log and moved to `checkpoints-damaged/`,
+        unless this is a reader. Raises FirthError for one that is sound but of another model.
         """
         candidates = [step] if step is not None else sorted(self.manager.all_steps(), reverse=True)
         for candidate in candidates:
+            sealed = False
             try:
-                self._check(candidate)
+                sealed = self._check(candidate)
                 items = self.manager.restore(
                     candidate,
                     args=ocp.args.Composite(
@@ -165,14 +210,19 @@ class Checkpoints:
                 )
                 return items["state"], items["meta"]
             except Exception as error:
-                if step is not None:
-                    raise FirthError(f"checkpoint {self.directory / str(step)}: {error}") from error
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                reason = _first_line(error)
+                if sealed:
+                    reason = f"is sound but does not fit this model: {reason}"
+                if sealed or step is not None:
+                    path = self.directory / str(candidate)
+                    raise FirthError(f"checkpoint {path} {reason}") from error
                 log.warning("checkpoint %s is damaged (%s); falling back", candidate, reason)
-                self._set_aside(candidate)
+                if not self.read_only:
+                    self._set_aside(candidate)
+                    self.manager.reload()
         if candidates:
             raise FirthError(
-                f"no checkpoint under {self.directory} can be read; they were moved to "
+                f"no checkpoint under {self.directory} can be read; damaged ones are moved to "
                 f"{self.directory}-damaged. Start again to train from scratch, or restore a copy"
             )
         return None
@@ -204,30 +254,37 @@ class Checkpoints:
         except FirthError:
             raise
         except Exception as error:
-            raise FirthError(f"checkpoint {self.directory / str(chosen)}: {error}") from error
+            path = self.directory / str(chosen)
+            raise FirthError(f"checkpoint {path}: {_first_line(error)}") from error
         return chosen, restored["params"]
 
-    def _check(self, step: int):
+    def _check(self, step: int) -> bool:
+        """Whether the checkpoint is sealed; raises FirthError where it does not match its seal."""
         seal = self.seals / f"{step}.json"
         if not seal.exists():  # killed between the commit and the seal: Orbax's commit stands
-            return
+            return False
         found = digests(self.directory / str(step))
         for name, digest in json.loads(seal.read_text()).items():
             if found.get(name) != digest:
                 state = "is missing" if name not in found else "does not match its checksum"
                 raise FirthError(f"{self.directory / str(step) / name} {state}")
+        return True
 
     def _set_aside(self, step: int):
         target = self.directory.with_name("checkpoints-damaged") / f"{step}-{time.time_ns()}"
         target.parent.mkdir(exist_ok=True)
         shutil.move(self.directory / str(step), target)
         (self.seals / f"{step}.json").unlink(missing_ok=True)
-        self.manager.reload()
 
     def close(self):
         """Finish the save under way and release the directory."""
         self.wait()
-        self.manager.close()
+        if not self._broken:
+            self.manager.close()
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def digests(directory: Path) -> dict[str, str]:
