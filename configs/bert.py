@@ -91,7 +91,8 @@ def get_config(arg=None):
 
     c.log_every = 100
     c.eval = dict(every=5000, batch_size=256, batches=100)
-    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="")
+    # best="heldout/mlm_loss" with best_mode="min" also keeps the checkpoint where that was lowest.
+    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
     c.progress = True
 
     c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name

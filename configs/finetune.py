@@ -79,7 +79,7 @@ def get_config(arg=None):
 
     c.log_every = 50
     c.eval = dict(every=0, epochs=1.0, batch_size=64)  # every: steps; 0: by epochs
-    c.checkpoint = dict(minutes=10.0, every=0, keep=1, best="task")
+    c.checkpoint = dict(minutes=10.0, every=0, keep=1, best="task", best_mode="max")
     c.progress = True
     c.resume = ""
     return c

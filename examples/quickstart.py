@@ -121,7 +121,7 @@ def main() -> int:
         f"--config.data.train={train}",
         f"--config.data.dev={dev}",
         "--config.data.text=text",
-        "--config.epochs=2.0",
+        "--config.epochs=1.0",
     )
     store, tokenizer = FOLDER / "store", FOLDER / "tokenizer"
     if not store.exists():

@@ -1,6 +1,6 @@
 """`firth prepare` against the tokenizer alone: same text, same vocabulary, same cores.
 
-    python experiments/prepare_throughput/bench.py [--rounds 3] [--megabytes 55] [--cores 2] [--record]
+    python experiments/prepare_throughput/bench.py [--rounds 3] [--megabytes 55] [--record]
 
 Both sides run in turn; the figures are medians over the rounds, by the clock and by processor time
 (which a busy machine disturbs less). `prepare` is the whole command as a user runs it: it starts

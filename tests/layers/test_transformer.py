@@ -10,7 +10,6 @@ import pytest
 from quick import jit
 from scipy.special import erf
 
-from firth.errors import FirthError
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import Stack
@@ -232,8 +231,3 @@ def test_initial_values_are_truncated_at_two_deviations():
             np.testing.assert_allclose(leaf.std(), 0.02 * 0.8796, rtol=0.03)
         else:
             np.testing.assert_array_equal(leaf, 1.0 if "scale" in name else 0.0)
-
-
-def test_an_unknown_remat_is_refused(case):
-    with pytest.raises(FirthError, match=r"model\.remat='half' is unknown; choose one of none"):
-        run(*case, remat="half")

@@ -179,6 +179,11 @@ def test_a_file_cut_or_missing(workdir, caplog, harm):
     assert victim.name in fall_back(workdir, caplog)
 
 
+def test_a_damaged_seal_vouches_for_nothing(workdir, caplog):
+    truncate(workdir / "seals" / "3.json")
+    assert "seals/3.json is damaged" in fall_back(workdir, caplog)
+
+
 def test_after_falling_back_the_run_saves_again(workdir, caplog):
     flip(files_of(workdir, 3)[-1])
     fall_back(workdir, caplog)

@@ -11,7 +11,14 @@ import jax.numpy as jnp
 from firth.errors import FirthError
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import ACTIVATIONS, Stack, dense, initializer, layer_norm
+from firth.layers.transformer import (
+    ACTIVATIONS,
+    REMAT_POLICIES,
+    Stack,
+    dense,
+    initializer,
+    layer_norm,
+)
 from firth.models.model import Encoded
 
 # (layers, hidden size): the paper's two and the 24 miniatures of Turc et al. 2019, whose named
@@ -71,9 +78,15 @@ class Config:
                 f"model.hidden_size={self.hidden_size} is not a multiple of "
                 f"model.num_heads={self.num_heads}"
             )
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise FirthError(f"model.activation={self.activation!r} is unknown; one of {known}")
+        for name, known in (
+            ("activation", ACTIVATIONS),
+            ("remat", ("none", *REMAT_POLICIES)),
+            ("dtype", ("float32", "bfloat16", "float16")),
+        ):
+            if getattr(self, name) not in known:
+                raise FirthError(
+                    f"model.{name}={getattr(self, name)!r} is unknown; one of {', '.join(known)}"
+                )
 
 
 class Encoder(nn.Module):
@@ -107,6 +120,11 @@ class Encoder(nn.Module):
           train: apply dropout (needs the `dropout` random stream).
           attentions: also return the attention probabilities.
         """
+        if tokens_BL.shape[1] > self.config.max_length:
+            raise FirthError(
+                f"rows of {tokens_BL.shape[1]} tokens are beyond the position table "
+                f"(model.max_length={self.config.max_length})"
+            )
         if segments_BL is None:
             segments_BL = jnp.zeros_like(tokens_BL)
         if mask_BL is None:

@@ -89,10 +89,13 @@ def create(spec, heads=(), num_labels: int = 2) -> Model:
     """Build a `Model` from a config's `model` section.
 
     `spec` maps `family` and the fields of that family's `Config`; `classifier_dropout` may be
-    among them. Raises FirthError for an unknown family or field.
+    among them. Raises FirthError for an unknown family or field, and for a rate out of range.
     """
     fields = dict(spec)
     module = family(fields.pop("family", None))
+    for name in ("dropout", "attention_dropout", "classifier_dropout"):
+        if not 0 <= fields.get(name, 0.0) < 1:
+            raise FirthError(f"model.{name}={fields[name]} should lie in [0, 1)")
     classifier_dropout = fields.pop("classifier_dropout", 0.1)
     known = {f.name for f in dataclasses.fields(module.Config)}
     if unknown := sorted(set(fields) - known):

@@ -263,8 +263,12 @@ class Checkpoints:
         seal = self.seals / f"{step}.json"
         if not seal.exists():  # killed between the commit and the seal: Orbax's commit stands
             return False
+        try:
+            expected = json.loads(seal.read_text())
+        except ValueError:
+            raise FirthError(f"{seal} is damaged, so the files cannot be checked") from None
         found = digests(self.directory / str(step))
-        for name, digest in json.loads(seal.read_text()).items():
+        for name, digest in expected.items():
             if found.get(name) != digest:
                 state = "is missing" if name not in found else "does not match its checksum"
                 raise FirthError(f"{self.directory / str(step) / name} {state}")
