@@ -248,9 +248,9 @@ def test_a_reader_changes_nothing(workdir):
 
 def test_what_a_killed_save_left_is_ignored_and_cleaned(workdir):
     leftover = shutil.copytree(
-        workdir / "checkpoints" / "3", workdir / "checkpoints" / f"4{LEFTOVER}"
+        workdir / "checkpoints" / "3", workdir / "checkpoints" / f"9{LEFTOVER}"
     )
-    (workdir / "seals" / ".4.json").write_text('{"half a')
+    (workdir / "seals" / ".9.json").write_text('{"half a')
     saves = Checkpoints(workdir)
     assert saves.steps() == [1, 2, 3]
     assert_same_bytes(saves.restore(SHAPES)[0], make_state(3))

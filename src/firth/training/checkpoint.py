@@ -153,7 +153,7 @@ class Checkpoints:
                 temporary.write_text(json.dumps(digests(self.directory / str(step)), indent=1))
                 os.replace(temporary, self.seals / f"{step}.json")
                 kept = {str(s) for s in self.manager.all_steps()}
-                for seal in self.seals.glob("[0-9]*.json"):
+                for seal in self.seals.glob("*.json"):
                     if seal.stem not in kept:
                         seal.unlink()
         except BaseException as error:  # handed to the loop's thread by wait()
