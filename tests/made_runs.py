@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-WORDS = (
-    "the a one that bank river word company meaning context shall know by it keeps you vase broke "
-    "film was good bad very not and or if then sat on mat cat dog saw with old new time year day"
-).split()
+WORDS_TEXT = """
+the a one that bank river word company meaning context shall know by it keeps you vase
+broke film was good bad very not and or if then sat on mat cat dog saw with old new time
+year day
+"""
+WORDS = WORDS_TEXT.split()
 
 
 def make_corpus(path: Path, documents: int = 40, seed: int = 0) -> Path:

@@ -139,9 +139,8 @@ def main():
             began = time.perf_counter()
             run()
             times[name].append(time.perf_counter() - began)
-    print(
-        f"BERT-{args.size}, {args.batch} x {args.length}, {THREADS} threads, load {os.getloadavg()[0]:.1f}"
-    )
+    load = os.getloadavg()[0]
+    print(f"BERT-{args.size}, {args.batch} x {args.length}, {THREADS} threads, load {load:.1f}")
     for name, values in times.items():
         print(f"{name:<12} median {statistics.median(values):.3f} s  min {min(values):.3f}")
     for name in ("torch fp32", "torch bf16"):

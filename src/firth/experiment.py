@@ -13,12 +13,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from firth.exchange import Saved, read_model
 from firth.data import tasks, views
 from firth.data.buckets import Buckets, tokenise
 from firth.data.store import open_store
 from firth.data.tokenize import Tokenizer, load_tokenizer
 from firth.errors import FirthError
+from firth.exchange import Saved, read_model
 from firth.models.model import Model, create
 from firth.objectives import OBJECTIVES
 

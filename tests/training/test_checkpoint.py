@@ -15,6 +15,9 @@ from firth.errors import FirthError
 from firth.training.checkpoint import Checkpoints, digests
 from firth.training.partition import create_mesh, shardings_of
 
+# Orbax leaves coroutines behind when a save or a restore fails; not ours to await.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 LEFTOVER = ".orbax-checkpoint-tmp"
 
 
@@ -218,7 +221,6 @@ def test_killed_before_the_seal_the_checkpoint_stands_unless_it_is_unreadable(wo
     assert "3 is damaged" in fall_back(workdir, caplog)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of Orbax's readers
 def test_another_shape_is_not_damage(workdir):
     """Restoring into another model is refused, and the checkpoints stay where they are."""
     before = digests(workdir / "checkpoints")
