@@ -16,7 +16,8 @@ import numpy as np
 from firth.data import tasks, views
 from firth.data.buckets import Buckets, tokenise
 from firth.data.store import open_store
-from firth.data.tokenize import Tokenizer, load_tokenizer
+from firth.data.tokenize import load_tokenizer
+from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
 from firth.models.model import Model, create

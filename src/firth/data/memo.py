@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from firth.data.tokenize import Tokenizer
+from firth.data.tokenizer import Tokenizer
 
 _WORD_COST = 250  # bytes that an entry takes besides its letters: string, dict slot, ids, offsets
 _MARK = "\ud800"  # a lone surrogate: no valid text contains one

@@ -21,7 +21,7 @@ from firth.data.memo import MemoTokenizer
 from firth.data.sentences import split_sentences
 from firth.data.store import explained, token_dtype
 from firth.data.text import Batch, Block, read_documents
-from firth.data.tokenize import Tokenizer
+from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from firth.data.tokenize import Encoded, Tokenizer, choose_special_tokens, flatten, write_json
+from firth.data.tokenizer import Encoded, Tokenizer, choose_special_tokens, flatten, write_json
 from firth.errors import FirthError
 
 _SPACE = "▁"  # what the models write for a space

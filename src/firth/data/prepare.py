@@ -34,7 +34,8 @@ from firth.data.text import (
     read_batches,
     read_documents,
 )
-from firth.data.tokenize import Tokenizer, load_tokenizer, train_tokenizer, write_json
+from firth.data.tokenize import load_tokenizer, train_tokenizer
+from firth.data.tokenizer import Tokenizer, write_json
 from firth.errors import FirthError
 
 _CHOICES = {

@@ -21,7 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from firth.data.tokenize import Tokenizer, load_tokenizer
+from firth.data.tokenize import load_tokenizer
+from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 
 VERSION = 1

@@ -17,7 +17,7 @@ from tokenizers import (
 )
 from tokenizers import Tokenizer as Backend
 
-from firth.data.tokenize import (
+from firth.data.tokenizer import (
     Encoded,
     Tokenizer,
     choose_special_tokens,

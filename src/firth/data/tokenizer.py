@@ -1,0 +1,182 @@
+"""What every tokenizer has: its interface, its special tokens and how its files are written."""
+
+import abc
+import functools
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from firth.errors import FirthError
+
+ROLES = ("pad", "unk", "cls", "sep", "mask")
+
+# What published vocabularies call the special tokens, the more specific name first.
+_NAMES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>", "<|endoftext|>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+class Encoded(NamedTuple):
+    """One encoded text.
+
+    ids: int32 [n]. offsets: int32 [n, 2], the characters [begin, end) of the given text that each
+    token came from. words: int32 [n], the number of the word that each token belongs to.
+    """
+
+    ids: np.ndarray
+    offsets: np.ndarray
+    words: np.ndarray
+
+
+class Tokenizer(abc.ABC):
+    """What all tokenizers share; `load_tokenizer` and `train_tokenizer` make them.
+
+    Attributes:
+        kind: "wordpiece", "bpe" or "unigram".
+        vocab: the tokens in the order of their ids.
+        special_tokens: {"pad": "[PAD]", ...} for the roles in ROLES that the vocabulary serves.
+        pad_id, unk_id, cls_id, sep_id, mask_id: their ids, or None.
+        special_ids: every special id, those without a role (`<eod>`) included.
+        digest: sha256 over all that decides which ids a text gets, and over the special tokens.
+        chunks: how the text may be cut without changing any id: "words" (at every space),
+            "spaced words" (before every lone space) or None.
+    """
+
+    kind: str
+    chunks: str | None = None
+
+    def __init__(self, vocab: list[str], special_tokens: Mapping[str, str], meaning: dict):
+        self.vocab = vocab
+        self._ids = {token: number for number, token in enumerate(vocab)}
+        self.special_tokens = {r: special_tokens[r] for r in ROLES if r in special_tokens}
+        for role, token in self.special_tokens.items():
+            if token not in self._ids:
+                raise FirthError(
+                    f"the {role} token {token!r} is not in the vocabulary of {len(vocab):,} tokens"
+                )
+        roles = {role: self.id(self.special_tokens.get(role)) for role in ROLES}
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = roles.values()
+        self.special_ids = frozenset(n for n in roles.values() if n is not None)
+        text = json.dumps(
+            {**meaning, "kind": self.kind, "special_tokens": self.special_tokens},
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids: 0 .. vocab_size - 1."""
+        return len(self.vocab)
+
+    def token(self, number: int) -> str:
+        """The token with this id."""
+        return self.vocab[number]
+
+    def id(self, token: str | None) -> int | None:
+        """The id of this token, or None when the vocabulary lacks it."""
+        return self._ids.get(token)
+
+    def describe(self) -> dict:
+        """What a store or a checkpoint records of its tokenizer."""
+        return {
+            "kind": self.kind,
+            "digest": self.digest,
+            "vocab_size": self.vocab_size,
+            "special_tokens": self.special_tokens,
+        }
+
+    @functools.cached_property
+    def word_starts(self) -> np.ndarray:
+        """Bool [vocab_size]: this token begins a word (no `##`; `Ġ`; `▁`); True for specials.
+
+        By the token alone, so in byte-level BPE the first word of a text and punctuation, which
+        follow no space, count as continuing; `Encoded.words` numbers the words exactly.
+        """
+        starts = np.fromiter((self._begins_word(t) for t in self.vocab), bool, self.vocab_size)
+        starts[list(self.special_ids)] = True
+        return starts
+
+    @abc.abstractmethod
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoded]:
+        """Encode texts, in parallel; adds no special tokens.
+
+        `special` recognises special tokens written in the text (`"the [MASK] broke"`).
+        """
+
+    @abc.abstractmethod
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Only the ids, faster: those of all texts int32 [sum of n], and the lengths n int64."""
+
+    def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """As `encode_flat`, made for very many very short texts."""
+        return self.encode_flat(words)
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """The text of token ids."""
+
+    @abc.abstractmethod
+    def save(self, directory: str | os.PathLike) -> None:
+        """Write the published layout, which transformers loads, into `directory`."""
+
+    @abc.abstractmethod
+    def _begins_word(self, token: str) -> bool:
+        """Whether a token that is not special begins a word."""
+
+
+def flatten(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of ids as one int32 array and the lengths of the rows, int64."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32, lengths.sum())
+    return flat, lengths
+
+
+def read_json(path: Path) -> dict:
+    """The JSON object in a file. Raises FirthError naming the file and the line where it breaks."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise FirthError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from None
+    except UnicodeDecodeError as error:
+        raise FirthError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except OSError as error:
+        raise FirthError(f"cannot read {path}: {error.strerror}") from None
+    if not isinstance(value, dict):
+        raise FirthError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(path.name + ".writing")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Mapping) -> None:
+    """Write a JSON file, keys sorted, whole or not at all."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+    write_text(path, text + "\n")
+
+
+def choose_special_tokens(vocab: Iterable[str], config: Mapping) -> dict[str, str]:
+    """Role -> token: what the config names, else the vocabulary's first usual name for the role."""
+    present = set(vocab)
+    chosen = {}
+    for role in ROLES:
+        named = config.get(f"{role}_token")
+        usual = next((token for token in _NAMES[role] if token in present), None)
+        if named or usual:
+            chosen[role] = named or usual
+    return chosen
