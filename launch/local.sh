@@ -46,7 +46,7 @@ quickstart)
 test)
     install test -e '.[test]'
     install_data
-    exec .venv/bin/python -m pytest -n 2 "$@"
+    exec .venv/bin/python -m pytest -n 2 --dist loadfile "$@"
     ;;
 lint)
     install test -e '.[test]'

@@ -78,6 +78,12 @@ def test_resume_is_exact(store, straight, tmp_path, sig):
     assert logged(straight) == logged(tmp_path)
 
 
+def newest_step(workdir) -> int:
+    """The newest complete checkpoint; a save under way has a longer name."""
+    names = (folder.name for folder in (workdir / "checkpoints").glob("[0-9]*"))
+    return max((int(name) for name in names if name.isdigit()), default=0)
+
+
 @pytest.mark.slow
 def test_twenty_kills_change_nothing(store, tmp_path):
     """SIGKILL at random times, a new process each time: the same bytes, the same journal."""
@@ -88,11 +94,11 @@ def test_twenty_kills_change_nothing(store, tmp_path):
     rng, kills, reached = random.Random(0), 0, set()
     while kills < 20:
         process = start(arguments(store, killed, **changes))
-        newest = max((int(p.name) for p in killed.glob("checkpoints/[0-9]*")), default=0)
+        newest = newest_step(killed)
         target = newest + rng.randrange(0, 22)  # inside the steps, a save, or before the first
         while process.poll() is None and newest < target:
             time.sleep(rng.random() * 0.05)
-            newest = max((int(p.name) for p in killed.glob("checkpoints/[0-9]*")), default=0)
+            newest = newest_step(killed)
         time.sleep(rng.random() * 0.05)
         assert process.poll() is None, f"finished after {kills} kills: give it more steps"
         process.kill()

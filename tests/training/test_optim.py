@@ -318,7 +318,8 @@ FORMULAS = {
 def test_schedule_is_its_formula(formula, T, W):
     name = formula.__name__
     schedule = optim.create_schedule(dict(name=name, lr=LR, warmup=W) | FORMULAS[formula], T)
-    times = sorted({0, 1, 4, 5, 6, W - 1, W, W + 1, W + 5, T // 2, T - 1, T} & set(range(T + 1)))
+    times = (0, 1, 4, 5, 6, W - 1, W, W + 1, W + 5, T // 2, T - 1, T)
+    times = [min(max(t, 0), T) for t in times]
     found = np.asarray(schedule(jnp.asarray(times)))
     assert found.dtype == np.float32
     expected = [formula(t, T, W) for t in times]
@@ -350,12 +351,12 @@ def test_a_warmup_below_one_is_a_fraction_rounded_down():
 @pytest.mark.parametrize("name", list(optim.SCHEDULES))
 @pytest.mark.parametrize("total", [1, 2, 3, 15, 17])
 def test_no_schedule_is_ever_negative_or_infinite(name, total):
-    """Very short runs too, and some steps beyond the last."""
+    """In very short runs neither, where roundings weigh most."""
     epochs = dict(decay=0.5, hold=1, steps_per_epoch=2)
     fields = epochs if name in ("step_decay", "inverse_epoch") else {}
     fields |= dict(start=3) if name == "albert_poly" else {}
     schedule = optim.create_schedule(dict(name=name, lr=1.0, warmup=0.1) | fields, total)
-    rates = np.asarray(schedule(jnp.arange(total + 5)))
+    rates = np.asarray(schedule(jnp.arange(22)))  # some steps beyond the last, too
     assert np.isfinite(rates).all() and (rates >= 0).all()
     assert (rates[:total] > 0).any()
 

@@ -89,7 +89,8 @@ def create(spec, heads=(), num_labels: int = 2) -> Model:
     """Build a `Model` from a config's `model` section.
 
     `spec` maps `family` and the fields of that family's `Config`; `classifier_dropout` may be
-    among them. Raises FirthError for an unknown family or field, and for a rate out of range.
+    among them. Raises FirthError for an unknown family or field, for a rate out of range and for a
+    head on the pooled output of a model that has none.
     """
     fields = dict(spec)
     module = family(fields.pop("family", None))
@@ -102,6 +103,9 @@ def create(spec, heads=(), num_labels: int = 2) -> Model:
         raise FirthError(
             f"model has no field {', '.join(unknown)}; the fields are {', '.join(sorted(known))}"
         )
+    for head in heads:
+        if head in ("nsp", "classifier") and not fields.get("pooler", True):
+            raise FirthError(f"head {head!r} needs model.pooler, which this model lacks")
     encoder = module.Encoder(module.Config(**fields))
     return Model(encoder, tuple(heads), num_labels, classifier_dropout)
 

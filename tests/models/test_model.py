@@ -1,0 +1,92 @@
+"""Building by name, the two layouts of layers, and laying loaded weights over fresh ones."""
+
+import jax
+import numpy as np
+import pytest
+
+from firth.errors import FirthError
+from firth.models.model import create, overlay, to_layout
+
+SPEC = dict(
+    family="bert",
+    vocab_size=11,
+    num_layers=12,
+    hidden_size=4,
+    num_heads=2,
+    intermediate_size=6,
+    max_length=5,
+)
+TOKENS = np.zeros((1, 3), np.int32)
+
+
+def params_of(seed=0, heads=("mlm", "classifier"), labels=3, **changes):
+    model = create(SPEC | changes, heads, num_labels=labels)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), TOKENS)["params"]
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda s: rng.normal(size=s.shape).astype(s.dtype), shapes)
+
+
+def assert_equal(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_layouts_hold_the_same_numbers_in_the_order_of_the_layers():
+    loop = params_of()
+    scan = to_layout(loop, scan=True)
+    assert jax.tree.map(np.shape, scan) == jax.tree.map(np.shape, params_of(scan=True))
+    stacked = scan["encoder"]["stack"]["layers"]["mlp_in"]["kernel"]
+    for i in range(12):  # 10 comes after 9, not after 1
+        kernel = loop["encoder"]["stack"][f"layer_{i}"]["mlp_in"]["kernel"]
+        np.testing.assert_array_equal(stacked[i], kernel)
+    assert_equal(to_layout(scan, scan=False), loop)
+    assert_equal(to_layout(scan, scan=True), scan)
+    assert_equal(to_layout(loop, scan=False), loop)
+
+
+def test_what_fits_is_loaded_and_heads_may_stay_fresh():
+    fresh, loaded = params_of(1), params_of(2, labels=7)
+    del loaded["mlm"], loaded["encoder"]["pooler"]
+    laid, stayed = overlay(fresh, loaded, "weights/")
+    assert {name.rpartition("/")[0] for name in stayed} == {
+        "encoder/pooler",
+        "mlm",
+        "mlm/dense",
+        "mlm/norm",
+        "classifier/dense",
+    }
+    for head in ("mlm", "classifier"):
+        assert_equal(laid[head], fresh[head])
+    assert_equal(laid["encoder"].pop("pooler"), fresh["encoder"]["pooler"])
+    assert_equal(laid["encoder"], loaded["encoder"])
+    assert overlay(fresh, params_of(2), "w")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(num_layers=11), r"w/: encoder/stack/layer_11/.* is missing, but this model's is"),
+        (dict(vocab_size=12), r"encoder/word/embedding is of shape \[12, 4\], .* is \[11, 4\]"),
+    ],
+)
+def test_weights_of_another_encoder_are_refused(changes, message):
+    with pytest.raises(FirthError, match=message):
+        overlay(params_of(), params_of(**changes), "w/")
+
+
+def test_heads_are_there_when_asked_for():
+    model = create(SPEC, ("nsp",))
+    out, logits = jax.eval_shape(lambda k: model.init_with_output(k, TOKENS)[0], jax.random.key(0))
+    assert set(logits) == {"nsp"} and logits["nsp"].shape == (1, 2)
+    assert out.hidden.shape == (13, 1, 3, 4) and out.pooled.shape == (1, 4)
+    out, logits = jax.eval_shape(
+        lambda k: create(SPEC | dict(pooler=False)).init_with_output(k, TOKENS)[0],
+        jax.random.key(0),
+    )
+    assert out.pooled is None and logits == {}
+
+
+def test_a_head_on_a_pooled_output_that_is_not_there_is_refused():
+    for head in ("nsp", "classifier"):
+        with pytest.raises(FirthError, match=f"head {head!r} needs model.pooler"):
+            create(SPEC | dict(pooler=False), ("mlm", head))
