@@ -361,3 +361,14 @@ def test_losses_run_inside_a_bound_model(parts):
         {"params": params}, batch
     )
     assert set(sums) == set(objective.weights(batch)) == set(objective.coefficients)
+
+
+def test_a_run_goes_on_from_another_runs_checkpoint(store, straight, tmp_path, capsys):
+    """`resume` takes the whole state: at the last step of the other run nothing is left to do."""
+    assert main(["train", *map(str, arguments(store, tmp_path, resume=straight))]) == 0
+    assert not (tmp_path / "checkpoints" / str(TINY["steps"])).exists()
+    measured = logged(tmp_path)[-1]
+    for name, value in logged(straight)[-1].items():
+        np.testing.assert_allclose(measured[name], value, rtol=1e-4)
+    line = refused(capsys, arguments(store, tmp_path / "other", resume=tmp_path / "nowhere"))
+    assert "no checkpoint there" in line and not (tmp_path / "nowhere").exists()

@@ -136,8 +136,6 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
     run = experiment.build(config, cache=workdir / "epochs.json")
     optimizer = optim.create_optimizer(config.optimizer)
     schedule = optim.create_schedule(config.schedule, run.steps)
-    recipe.record(config, workdir)
-    describe_run(run, workdir)
 
     # --------------------------------------------------------------------- state, restore
     def init(key):
@@ -152,11 +150,13 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
         shapes,
         shardings,
     )
+    recipe.record(config, workdir)  # what cannot be built has raised by now
+    describe_run(run, workdir)
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best})
     stack.callback(saves.close)
     restored = saves.restore(targets)
     if restored is None and config.resume:
-        restored = Checkpoints(config.resume).restore(targets)
+        restored = Checkpoints(config.resume, read_only=True).restore(targets)
         if restored is None:
             raise FirthError(f"resume={config.resume}: no checkpoint there")
     if restored is not None:
