@@ -39,7 +39,7 @@ def packaged(package: str, inside: str) -> Path:
 
 def run(*argument: str):
     """Show a command and run it, as a shell would."""
-    console.print("\n$ firth " + " ".join(argument), style="bold", highlight=False)
+    console.print("\n$ firth " + " ".join(argument), style="bold", highlight=False, soft_wrap=True)
     if status := cli.main(list(argument)):
         raise SystemExit(status)
 
