@@ -368,7 +368,7 @@ def test_wrong_tensors_are_named(tmp_path, edit, message):
         (dict(hidden_act="silu"), "hidden_act='silu' is not supported; one of gelu"),
         (dict(hidden_size="36"), "hidden_size='36', expected a positive integer"),
         (dict(num_attention_heads=5), "hidden_size=36 is not a multiple of model.num_heads=5"),
-        (dict(num_hidden_layers=10**9), "tensors, too few for 1000000000 layers"),
+        (dict(num_hidden_layers=10**9), "tensors, too few for num_layers=1000000000"),
         (dict(vocab_size=2**31 - 1, hidden_size=2**31 - 1, num_attention_heads=1), "expected"),
         (dict(hidden_dropout_prob=-1), "hidden_dropout_prob=-1, expected a number"),
         (dict(id2label={"0": "a", "2": "b"}), "id2label must map 0 .. C-1"),

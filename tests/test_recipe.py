@@ -270,12 +270,3 @@ def test_a_folder_that_is_no_workdir(tmp_path):
     (tmp_path / "config.json").write_text('{"seed": 0,\n "steps"')
     with pytest.raises(FirthError, match=r"config\.json:2: not JSON"):
         recipe.read(tmp_path)
-
-
-def test_writing_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch):
-    path = tmp_path / "a.json"
-    recipe.write_atomically(path, "old")
-    monkeypatch.setattr("os.replace", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        recipe.write_atomically(path, "new")
-    assert path.read_text() == "old"

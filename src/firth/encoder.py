@@ -13,8 +13,10 @@ from firth.data.pairs import truncation
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
 from firth.export import write_published
+from firth.models.model import family
 
 Text = str | tuple[str, str]
+TOKEN_HEADS = frozenset({"mlm", "rtd", "copy"})  # their logits have an axis L
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Representation:
     ids, segments: int32 [B, L]. mask: bool [B, L], True at real tokens.
     hidden: [N+1, B, L, D], the embeddings and every layer. What it holds at padding means nothing.
     pooled: [B, D], or None where the model has no pooler.
-    logits: {"mlm": [B, L, V], "nsp": [B, 2], "classifier": [B, C]}, as far as there are heads.
+    logits: {"mlm": [B, L, V], "nsp" and "sop": [B, 2], "rtd": [B, L], "classifier": [B, C]}, as far
+      as there are heads.
     attentions: probabilities [N, B, H, L, L], or None unless they were asked for.
     """
 
@@ -71,6 +74,7 @@ class Encoder:
         self.saved = saved
         self.tokenizer = saved.tokenizer()
         self.max_length = saved.spec["max_length"]
+        self.separators = family(saved.spec["family"]).SEPARATORS  # [SEP] between two texts
         self.model = saved.model(heads, dtype=dtype or "float32")
         self.params = jax.device_put({name: saved.params[name] for name in ("encoder", *heads)})
         self._apply = jax.jit(self._forward, static_argnames="attentions")
@@ -127,8 +131,8 @@ class Encoder:
             parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:count], found))
         whole = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         logits = whole["logits"]
-        if "mlm" in logits:
-            logits["mlm"] = logits["mlm"][:, :length]
+        for head in TOKEN_HEADS & logits.keys():
+            logits[head] = logits[head][:, :length]
         if attentions:
             attended = whole["attentions"].swapaxes(0, 1)[..., :length, :length]
         return Representation(
@@ -169,17 +173,19 @@ class Encoder:
         framed = []
         for i, text in enumerate(texts):
             a, b, paired = firsts[i].ids, seconds[i].ids, not isinstance(text, str)
-            size = len(a) + len(b) + 2 + paired
+            size = len(a) + len(b) + 2 + paired * self.separators
             if size > limit and not truncate:
                 raise FirthError(
                     f"{names[i] if names else f'text {i}'} has {size} tokens with [CLS] and [SEP], "
                     f"but the model has {limit} positions; shorten it or ask for truncation"
                 )
-            a_cut, b_cut = truncation(len(a), len(b), max(limit - 2 - paired, 0))
+            room = limit - 2 - paired * self.separators
+            a_cut, b_cut = truncation(len(a), len(b), max(room, 0))
             a, b = a[: len(a) - a_cut], b[: len(b) - b_cut]
             sep = [tokenizer.sep_id]
-            ids = np.concatenate([[tokenizer.cls_id], a, sep, b, sep * paired]).astype(np.int32)
-            framed.append((ids, len(a) + 2))
+            between = sep * (self.separators if paired else 1)
+            ids = np.concatenate([[tokenizer.cls_id], a, between, b, sep * paired])
+            framed.append((ids.astype(np.int32), len(a) + 1 + len(between)))
         return framed
 
     def pad(self, framed: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -210,7 +216,7 @@ class Encoder:
             raise FirthError(f"L={ids.shape[1]}, but the model has {self.max_length} positions")
         for name, array, size in (
             ("tokens", ids, self.saved.spec["vocab_size"]),
-            ("segments", segments, self.saved.spec["type_vocab_size"]),
+            ("segments", segments, max(self.saved.spec.get("type_vocab_size", 1), 1)),
         ):
             if not np.issubdtype(array.dtype, np.integer):
                 raise FirthError(f"{name} are {array.dtype}, expected integers")

@@ -4,17 +4,17 @@ firth evaluate --workdir runs/mini [--step N]
 """
 
 import argparse
-import functools
 import json
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 import numpy as np
 
 from firth import experiment, recipe
 from firth.data import scores
 from firth.errors import FirthError
+from firth.files import write_text
+from firth.models.model import bound
 from firth.training import metrics as pairs
 from firth.training import partition
 from firth.training.checkpoint import Checkpoints
@@ -30,51 +30,52 @@ class Evaluator:
         objective, model = run.objective, run.model
         key = jax.random.key(EVALUATION_SEED, impl=config.rng)
 
-        def measure(params, batch):
-            batch = objective.corrupt(batch, key)
-            losses = functools.partial(objective.losses, train=False)
-            _, measured = nn.apply(lambda m, b: losses(m, b), model)({"params": params}, batch)
-            return measured
+        def measure(model, batch):
+            return objective.losses(model, objective.corrupt(batch, key), train=False)[1], {}
 
-        def predict(params, batch):
-            logits = functools.partial(objective.logits, train=False)
-            return nn.apply(lambda m, b: logits(m, b), model)({"params": params}, batch)
+        def predict(model, batch):
+            logits = objective.logits(model, batch, train=False)
+            measured = objective.losses_of(logits, batch)[1] if "labels" in batch else {}
+            return measured, logits
 
-        self.measure, self.logits = jax.jit(measure), jax.jit(predict)
+        self._pass = jax.jit(bound(model, predict if run.task else measure))
 
     def measurements(self, params) -> dict[str, float]:
         """{"<set>/<metric>": value}: means of the objective's metrics, then the task's own."""
-        found = {}
-        for name in self.run.heldout:
-            if self.run.task and not name.startswith("dev"):
-                continue
-            total = {}
-            for batch in self.run.heldout[name]():
-                batch = partition.put_batch(batch, self.mesh)
-                total = pairs.add(total, jax.device_get(self.measure(params, batch)))
-            means = pairs.means(total)
-            if "mlm_loss" in means:
-                means["mlm_perplexity"] = float(np.exp(means["mlm_loss"]))
-            if self.run.task:
-                predictions, labels = self.predictions(params, name)
-                means |= scores.score(self.run.task.metrics, predictions, labels)
-            found |= {f"{name}/{metric}": value for metric, value in means.items()}
-        return found
+        names = [n for n in self.run.heldout if not self.run.task or n.startswith("dev")]
+        return {
+            f"{name}/{metric}": value
+            for name in names
+            for metric, value in self.measure(params, name)[0].items()
+        }
 
-    def predictions(self, params, name: str):
-        """Predicted class int [n] or score float [n] of a split in file order, and its labels."""
-        examples, outputs, labels = [], [], []
+    def measure(self, params, name: str):
+        """One pass over the held-out set `name`: ({metric: value}, predictions).
+
+        Metrics are missing where labels are. Predictions are, in file order, the class int [n] or
+        the score float [n] of every example of a task, and None in pretraining.
+        """
+        task, total, columns = self.run.task, {}, []
         for batch in self.run.heldout[name]():
-            real = batch["weight"] > 0
-            known = batch.pop("labels", np.zeros(len(real), np.int32))
-            logits = self.logits(params, partition.put_batch(batch, self.mesh))
-            examples.append(batch["example"][real])
-            outputs.append(np.asarray(jax.device_get(logits))[real])
-            labels.append(known[real])
-        order = np.argsort(np.concatenate(examples))
-        logits, labels = np.concatenate(outputs)[order], np.concatenate(labels)[order]
-        regression = self.run.task.kind == "regression"
-        return logits[:, 0] if regression else logits.argmax(axis=1), labels
+            on_device = partition.put_batch(batch, self.mesh)
+            measured, logits = jax.device_get(self._pass(params, on_device))
+            total = pairs.add(total, measured)
+            if task:
+                labels = batch.get("labels", np.zeros(len(logits)))
+                real = batch["weight"] > 0
+                columns.append((batch["example"][real], logits[real], labels[real]))
+        means = pairs.means(total)
+        if "mlm_loss" in means:
+            means["mlm_perplexity"] = float(np.exp(means["mlm_loss"]))
+        if not task:
+            return means, None
+        example, logits, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
+        order = np.argsort(example)
+        logits, labels = logits[order], labels[order]
+        predictions = logits[:, 0] if task.kind == "regression" else logits.argmax(axis=1)
+        if means:  # labelled
+            means |= scores.score(task.metrics, predictions, labels)
+        return means, predictions
 
 
 def evaluate(workdir: Path, step: int | None = None) -> dict[str, float]:
@@ -90,16 +91,17 @@ def evaluate(workdir: Path, step: int | None = None) -> dict[str, float]:
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)
     step, params = saves.restore_params(step)
     params = jax.device_put(params, partition.shardings_of(params, mesh))
-    evaluator = Evaluator(run, config, mesh)
-    found = evaluator.measurements(params)
-    if run.task:
-        (workdir / "predictions").mkdir(exist_ok=True)
-        for split in run.heldout:
-            predictions, _ = evaluator.predictions(params, split)
-            path = workdir / "predictions" / f"{split}.tsv"
+    evaluator, found = Evaluator(run, config, mesh), {}
+    for name in run.heldout:
+        means, predictions = evaluator.measure(params, name)
+        if not run.task or name.startswith("dev"):
+            found |= {f"{name}/{metric}": value for metric, value in means.items()}
+        if run.task:
+            (workdir / "predictions").mkdir(exist_ok=True)
+            path = workdir / "predictions" / f"{name}.tsv"
             scores.write_predictions(path, run.task, predictions)
     text = json.dumps({"step": step, **found}, indent=2) + "\n"
-    recipe.write_atomically(workdir / "evaluation.json", text)
+    write_text(workdir / "evaluation.json", text)
     return {"step": step, **found}
 
 

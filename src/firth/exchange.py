@@ -20,8 +20,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth import published, recipe
 from firth.data.tokenize import load_tokenizer
-from firth.data.tokenizer import read_json
 from firth.errors import FirthError
+from firth.files import read_json
 from firth.models.model import Model, create, to_layout
 from firth.training.checkpoint import Checkpoints
 

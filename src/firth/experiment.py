@@ -20,7 +20,7 @@ from firth.data.tokenize import load_tokenizer
 from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
-from firth.models.model import Model, create
+from firth.models.model import Model, create, family
 from firth.objectives import OBJECTIVES
 
 Batch = dict[str, np.ndarray]
@@ -123,11 +123,15 @@ def _finetuning(config, initial) -> Experiment:
     data = config.data
     task = _task(data)
     tokenizer = _task_tokenizer(data, initial)
-    spec = _model_spec(config, initial, tokenizer) | {"pooler": True}  # fresh if there is none
+    spec = _model_spec(config, initial, tokenizer)
+    module = family(spec["family"])
+    if not module.Config.classifier_hidden:
+        spec["pooler"] = True  # what the classifier stands on; fresh if there is none
 
     def read(split):
         examples = tasks.load_split(task, split, data.dir or None)
-        return Buckets(tokenise(examples, tokenizer, data.length), seed=config.seed)
+        tokenised = tokenise(examples, tokenizer, data.length, separators=module.SEPARATORS)
+        return Buckets(tokenised, seed=config.seed)
 
     train = read("train")
     per_epoch = train.steps_per_epoch(config.batch_size)

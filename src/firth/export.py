@@ -99,7 +99,7 @@ def _same_description(saved: Saved) -> bool:
     described = published.read_config(json.loads(saved.published["config"]), "published")
     regression = described["regression"] and "classifier" in saved.heads
     return (
-        described["spec"] == {k: v for k, v in saved.spec.items() if k != "pooler"}
+        described["spec"] | {"pooler": None} == saved.spec | {"pooler": None}
         and described["num_labels"] == saved.num_labels
         and described["labels"] == saved.labels
         and regression == saved.regression
@@ -109,7 +109,7 @@ def _same_description(saved: Saved) -> bool:
 def _same_tensors(saved: Saved) -> bool:
     """Whether the headers name every parameter, with its shape and a dtype that loses nothing."""
     flat = flatten_dict(saved.params, sep="/")
-    table = published.name_table(saved.spec)
+    table = published.name_table(saved.spec, saved.heads)
     held = set()
     for filename, header in saved.published["files"].items():
         if Path(filename).name != filename:
@@ -124,7 +124,7 @@ def _same_tensors(saved: Saved) -> bool:
 
 def _write_original(folder: Path, saved: Saved):
     flat = flatten_dict(saved.params, sep="/")
-    table = published.name_table(saved.spec)
+    table = published.name_table(saved.spec, saved.heads)
     for filename, header in saved.published["files"].items():
         with (folder / filename).open("wb") as file:
             text = header.encode()

@@ -5,6 +5,7 @@ and settings stands in the family's own file, for instance `NAMES` of `firth.mod
 """
 
 import dataclasses
+import itertools
 import math
 import re
 from typing import NamedTuple
@@ -24,6 +25,8 @@ LEAVES = {
     "norm": (("scale", "weight", False), ("bias", "bias", False)),
     "embed": (("embedding", "weight", False),),
     "bias": (("bias", "bias", False),),
+    "kernel": (("kernel", "weight", True),),  # a dense layer without bias
+    "scale": (("scale", "weight", False),),  # a norm without bias
 }
 OLD_NAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # LayerNorm in converted TF models
 ACTIVATIONS = {  # there -> here; the first of several is what is written
@@ -48,15 +51,27 @@ class Row(NamedTuple):
     transposed: bool
 
 
-def name_table(spec: dict) -> dict[str, Row]:
-    """{published name: Row} of everything that a model of this size may hold, aliases included."""
+def name_table(spec: dict, present) -> dict[str, Row]:
+    """{published name: Row} of everything that a model of this size may hold, aliases included.
+
+    `present` (heads, or published names) decides between two heads that publish the same name:
+    where a family says CONTESTED = (head, other head, a tensor of the first alone).
+    """
     module = family(spec["family"])
+    rows = (*module.NAMES, *module.ALIASES)
+    if contested := getattr(module, "CONTESTED", None):
+        head, other, sign = contested
+        loser = other if head in present or sign in present else head
+        rows = [row for row in rows if row[0].split("/")[0] != loser]
+    counts = {letter: range(spec[field]) for letter, field in module.RANGES.items()}
     table = {}
-    for ours, theirs, kind in (*module.NAMES, *module.ALIASES):
-        for i in range(spec["num_layers"] if "{i}" in ours else 1):
+    for ours, theirs, kind in rows:
+        letters = [letter for letter in counts if f"{{{letter}}}" in ours]
+        for numbers in itertools.product(*(counts[letter] for letter in letters)):
+            place = dict(zip(letters, numbers, strict=True))
             for leaf, published_leaf, transposed in LEAVES[kind]:
-                name = f"{theirs.format(i=i)}.{published_leaf}"
-                table[name] = Row(f"{ours.format(i=i)}/{leaf}", transposed)
+                name = f"{theirs.format(**place)}.{published_leaf}"
+                table[name] = Row(f"{ours.format(**place)}/{leaf}", transposed)
     return table
 
 
@@ -70,8 +85,16 @@ def canonical(name: str, spec: dict, table: dict) -> str:
 
 
 def buffer(spec: dict) -> np.ndarray:
-    """What the buffers of a published file hold: the positions, int64 [1, max_length]."""
-    return np.arange(spec["max_length"], dtype=np.int64)[None]
+    """What the buffers of a published file hold: the rows of the position table, int64 [1, n]."""
+    return np.arange(_positions(spec), dtype=np.int64)[None]
+
+
+def _positions(spec: dict) -> int:
+    """Rows of the position table."""
+    module = family(spec["family"])
+    fields = {f.name for f in dataclasses.fields(module.Config)}
+    config = module.Config(**{name: spec[name] for name in fields & spec.keys()})
+    return config.first_position + config.max_length
 
 
 def check_params(found: dict, described: dict, heads, where: str, names: dict | None = None):
@@ -107,10 +130,9 @@ def check_params(found: dict, described: dict, heads, where: str, names: dict | 
 
 def check_depth(spec: dict, tensors: int, where: str):
     """Refuse a claimed depth that so few tensors cannot have, before anything runs over it."""
-    if spec["num_layers"] > tensors:
-        raise FirthError(
-            f"{where} holds {tensors} tensors, too few for {spec['num_layers']} layers"
-        )
+    for field in family(spec["family"]).RANGES.values():
+        if spec[field] > tensors:
+            raise FirthError(f"{where} holds {tensors} tensors, too few for {field}={spec[field]}")
 
 
 def listed(names, most: int = 8) -> str:
@@ -138,7 +160,7 @@ def read_tensors(tensors: dict, described: dict, config: dict, where: str):
     """
     spec = described["spec"]
     check_depth(spec, len(tensors), where)
-    table = name_table(spec)
+    table = name_table(spec, tensors)
     found, names, unknown = {}, {}, []
     for name, tensor in tensors.items():
         row = table.get(canonical(name, spec, table))
@@ -160,7 +182,9 @@ def read_tensors(tensors: dict, described: dict, config: dict, where: str):
     for path in [p for p in found if p.split("/")[0] not in ("encoder", *heads)]:
         unknown.append(names[path])
         del found[path]
-    spec["pooler"] = any(path.startswith("encoder/pooler/") for path in found) or "nsp" in heads
+    if "pooler" in _defaults(spec["family"]):
+        pooled = any(path.startswith("encoder/pooler/") for path in found)
+        spec["pooler"] = pooled or bool({"nsp", "sop"} & set(heads))
     usual = {row.path: name for name, row in reversed(table.items())}
     check_params(found, described, heads, where, usual | names)
     return found, heads, sorted(unknown)
@@ -178,7 +202,8 @@ def _heads(found: dict, spec: dict, config: dict) -> tuple[str, ...]:
     classes = config.get("architectures")
     classes = set(map(str, classes)) if isinstance(classes, list) else set()
     known = not classes or classes & set(module.ARCHITECTURES.values())
-    if not known or not any(path.startswith("encoder/pooler/") for path in found):
+    pooled = module.Config.classifier_hidden or any(p.startswith("encoder/pooler/") for p in found)
+    if not known or not pooled:
         heads = tuple(head for head in heads if head != "classifier")
     return heads
 
@@ -193,8 +218,9 @@ def _is_buffer(name: str, tensor, spec: dict, table: dict, where: str) -> bool:
     if canonical(name, spec, table) not in family(spec["family"]).BUFFERS:
         return False
     # The shape first: a claimed max_length may be too large to make the positions at all.
-    if tensor.shape != (1, spec["max_length"]) or not np.array_equal(tensor, buffer(spec)):
-        raise FirthError(f"{where}: {name} is not 0 .. {spec['max_length'] - 1}, as it always is")
+    rows = _positions(spec)
+    if tensor.shape != (1, rows) or not np.array_equal(tensor, buffer(spec)):
+        raise FirthError(f"{where}: {name} is not 0 .. {rows - 1}, as it always is")
     return True
 
 
@@ -209,7 +235,7 @@ def write_tensors(flat: dict, spec: dict, heads) -> dict[str, np.ndarray]:
     """{published name: array} as today's transformers names them; kernels are views."""
     module = family(spec["family"])
     tensors, done = {}, set()
-    for name, row in name_table(spec).items():
+    for name, row in name_table(spec, heads).items():
         if row.path in flat and row.path not in done:  # an alias comes after the name proper
             done.add(row.path)
             name = name if heads else name.removeprefix(module.PREFIX)
@@ -245,17 +271,18 @@ def read_config(config: dict, where: str) -> dict:
     for key, value in module.FIXED.items():
         if config.get(key, value) not in (value, None):
             raise FirthError(f"{where}: {key}={config[key]!r} is not supported, only {value!r}")
-    spec = {"family": name}
-    for field in dataclasses.fields(module.Config):
-        if key := module.FIELDS.get(field.name):
-            value = config.get(key)
-            spec[field.name] = field.default if value is None else value
-            if field.name == "activation" and value is not None:
-                spec["activation"] = _activation(value, f"{where}: {key}")
-            check_field(spec[field.name], field.default, f"{where}: {key}")
-    rate = config.get("classifier_dropout")
-    spec["classifier_dropout"] = spec["dropout"] if rate is None else rate
-    check_field(spec["classifier_dropout"], 0.1, f"{where}: classifier_dropout")
+    defaults = _defaults(name)
+    spec = {"family": name} | {k: v for k, v in defaults.items() if k not in EXECUTION}
+    for field, key in module.FIELDS.items():
+        value = config.get(key)
+        if value is None:
+            value = spec["dropout"] if field == "classifier_dropout" else defaults[field]
+        elif field == "activation":
+            value = _activation(value, f"{where}: {key}")
+        check_field(value, defaults[field], f"{where}: {key}")
+        spec[field] = value
+    if hasattr(module, "from_published"):
+        module.from_published(spec, config, where)
     num_labels, labels = _labels(config, where)
     problem = config.get("problem_type")
     regression = problem == "regression" or (problem is None and num_labels == 1)
@@ -270,17 +297,23 @@ def complete_spec(spec: dict, where: str) -> dict:
     name = spec.get("family")
     if not isinstance(name, str) or name not in FAMILIES:
         raise FirthError(f"{where}: model.family={name!r}; Firth knows {', '.join(FAMILIES)}")
-    defaults = {f.name: f.default for f in dataclasses.fields(family(name).Config)}
-    defaults["classifier_dropout"] = 0.1
+    defaults = _defaults(name)
     for field in spec.keys() & defaults.keys():
         check_field(spec[field], defaults[field], f"{where}: model.{field}")
     return {k: v for k, v in (defaults | spec).items() if k not in EXECUTION}
 
 
+def _defaults(name: str) -> dict:
+    """{field: default} of a family's model section."""
+    defaults = {f.name: f.default for f in dataclasses.fields(family(name).Config)}
+    return defaults | {"classifier_dropout": 0.1}
+
+
 def check_field(value, default, where: str):
     """Raise FirthError unless a value from a file has the type that its default has."""
     if type(default) is int:
-        good, expected = type(value) is int and 0 < value <= LARGEST, "a positive integer"
+        least, expected = (1, "a positive integer") if default else (0, "an integer from 0")
+        good = type(value) is int and least <= value <= LARGEST
     elif type(default) is float:
         good = type(value) in (int, float) and math.isfinite(value) and value >= 0
         expected = "a number that is not negative"
@@ -324,14 +357,16 @@ def write_config(saved, base: dict, pad_id: int | None) -> dict:
         if key in config:
             config[key] = "float32"
     config |= {"architectures": [architecture(saved)], "model_type": saved.spec["family"]}
-    for field in dataclasses.fields(module.Config):
-        if key := module.FIELDS.get(field.name):
-            config[key] = saved.spec.get(field.name, field.default)
-    config["hidden_act"] = next(
-        there for there, here in ACTIVATIONS.items() if here == config["hidden_act"]
-    )
-    config["classifier_dropout"] = saved.spec.get("classifier_dropout", 0.1)
-    if pad_id is not None or "pad_token_id" not in config:
+    for field, key in module.FIELDS.items():
+        value = saved.spec.get(field, _defaults(saved.spec["family"])[field])
+        if field == "activation":
+            value = next(there for there, here in ACTIVATIONS.items() if here == value)
+        config[key] = value
+    if hasattr(module, "to_published"):
+        module.to_published(config, saved.spec)
+    if "pad_token_id" not in module.FIELDS.values() and (
+        pad_id is not None or "pad_token_id" not in config
+    ):
         config["pad_token_id"] = pad_id or 0
     if "classifier" in saved.heads:
         labels = saved.labels or _default_labels(saved.num_labels)

@@ -7,7 +7,6 @@ names, or from the recipes that Firth ships; never from a checkpoint or a hub.
 import difflib
 import importlib
 import json
-import os
 from pathlib import Path
 
 import ml_collections
@@ -15,6 +14,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from firth.errors import FirthError
+from firth.files import write_text
 
 SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 
@@ -188,7 +188,7 @@ def record(config, workdir: Path):
                 f"{'; ...' if len(differing) > 5 else ''}); choose another --workdir, or give "
                 "the same config to go on with that run"
             )
-    write_atomically(path, json.dumps(new, indent=2) + "\n")
+    write_text(path, json.dumps(new, indent=2) + "\n")
 
 
 def _free(name: str) -> bool:
@@ -204,10 +204,3 @@ def read(workdir: Path) -> ml_collections.ConfigDict:
         return ml_collections.ConfigDict(json.loads(path.read_text()))
     except json.JSONDecodeError as error:
         raise FirthError(f"{path}:{error.lineno}: not JSON ({error.msg})") from None
-
-
-def write_atomically(path: Path, text: str):
-    """Write a small file so that a reader, or a crash, sees the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    os.replace(temporary, path)

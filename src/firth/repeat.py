@@ -5,10 +5,10 @@ from pathlib import Path
 
 import ml_collections
 
-from firth import recipe
 from firth.data.scores import summary
 from firth.errors import FirthError
 from firth.evaluate import evaluate
+from firth.files import write_text
 
 
 def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
@@ -35,7 +35,7 @@ def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
         | {"values": {str(seed): found[seed][name] for seed in seeds}}
         for name in metrics
     }
-    recipe.write_atomically(workdir / "summary.json", json.dumps(result, indent=2) + "\n")
+    write_text(workdir / "summary.json", json.dumps(result, indent=2) + "\n")
     width = max(map(len, metrics))
     print(f"{'best checkpoint of each seed':<{width}}  {'mean':>8} {'std':>8} {'median':>8}")
     for name, value in result.items():

@@ -19,7 +19,6 @@ import sys
 import threading
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +28,8 @@ from firth import experiment, recipe
 from firth.data.pipeline import prefetch
 from firth.errors import FirthError
 from firth.evaluate import Evaluator
-from firth.models.model import overlay, to_layout
+from firth.files import write_text
+from firth.models.model import bound, overlay, to_layout
 from firth.repeat import train_seeds
 from firth.training import optim, partition
 from firth.training.checkpoint import Checkpoints
@@ -49,6 +49,7 @@ def make_step(model, objective, optimizer, schedule, config):
     """
     static = config.objective.get("static", False)
     frozen = optim.path_mask(config.optimizer.freeze)
+    losses_of = bound(model, functools.partial(objective.losses, train=True))
 
     def step(state, batch):
         # Every random choice hangs on (seed, step), or for static masks on the example alone.
@@ -62,10 +63,7 @@ def make_step(model, objective, optimizer, schedule, config):
                 lambda p, stop: jax.lax.stop_gradient(p) if stop else p, params, frozen(params)
             )
             rngs = {"dropout": jax.random.fold_in(dropout_key, number)}
-            losses = functools.partial(objective.losses, train=True)
-            sums, measured = nn.apply(lambda m, b: losses(m, b), model)(
-                {"params": params}, micro, rngs=rngs
-            )
+            sums, measured = losses_of(params, micro, rngs=rngs)
             terms = objective.coefficients
             loss = sum(c * sums[t] / jnp.maximum(weights[t], 1.0) for t, c in terms.items())
             return loss, measured
@@ -261,7 +259,7 @@ def check_finite(step, measured, squares, names, policy, journal, bar) -> bool:
 
 def describe_run(run, workdir: Path):
     """Write env.txt, and what reads the checkpoints later: model.json and the tokenizer."""
-    recipe.write_atomically(workdir / "env.txt", describe_environment())
+    write_text(workdir / "env.txt", describe_environment())
     described = {
         "firth": 1,
         "model": run.spec,
@@ -271,7 +269,7 @@ def describe_run(run, workdir: Path):
         "regression": bool(run.task and run.task.kind == "regression"),
         "best": run.best,
     }
-    recipe.write_atomically(workdir / "model.json", json.dumps(described, indent=2) + "\n")
+    write_text(workdir / "model.json", json.dumps(described, indent=2) + "\n")
     if not (workdir / "tokenizer").exists():
         temporary = workdir / f".tokenizer.{os.getpid()}"
         run.tokenizer.save(temporary)

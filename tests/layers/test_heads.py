@@ -1,5 +1,6 @@
 """The heads against numpy in float64; tied table; float32 logits whatever the compute dtype."""
 
+import dataclasses
 import functools
 
 import jax
@@ -63,7 +64,7 @@ def test_masked_lm_head_has_no_table_of_its_own(mlm):
 @pytest.fixture(scope="module")
 def whole():
     """A model with both heads of pretraining, in float32 and bfloat16, and one set of weights."""
-    spec = dict(family="bert", **{f: getattr(CONFIG, f) for f in CONFIG.__dataclass_fields__})
+    spec = dict(family="bert", **dataclasses.asdict(CONFIG))
     models = {
         dtype: create(spec | {"dtype": dtype}, ("mlm", "nsp", "classifier"), num_labels=5)
         for dtype in ("float32", "bfloat16")

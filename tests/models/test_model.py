@@ -88,5 +88,5 @@ def test_heads_are_there_when_asked_for():
 
 def test_a_head_on_a_pooled_output_that_is_not_there_is_refused():
     for head in ("nsp", "classifier"):
-        with pytest.raises(FirthError, match=f"head {head!r} needs model.pooler"):
+        with pytest.raises(FirthError, match=f"head {head!r} needs a pooled.*set model.pooler"):
             create(SPEC | dict(pooler=False), ("mlm", head))

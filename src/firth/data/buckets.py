@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firth.data.order import derive_key, permute
+from firth.data.order import derive_key, own_rows, permute
 from firth.data.pairs import truncation
 from firth.data.selection import ranges
 from firth.data.tasks import Examples
@@ -25,6 +25,8 @@ _CHUNK_TEXTS = 8192  # encoded at once: bounds the memory beside the result
 @dataclass(frozen=True)
 class Tokenised:
     """Examples as token ids, [CLS] a [SEP] or [CLS] a [SEP] b [SEP], one after the other.
+
+    RoBERTa has two [SEP] between the texts of a pair.
 
     Attributes:
       tokens: int32 [T].
@@ -48,11 +50,12 @@ class Tokenised:
         return len(self.second)
 
 
-def tokenise(examples: Examples, tokenizer, length: int) -> Tokenised:
+def tokenise(examples: Examples, tokenizer, length: int, separators: int = 1) -> Tokenised:
     """Encode texts and cut them to `length` tokens with [CLS] and [SEP] (Devlin et al. 2018, 3).
 
     Tokens go from the end of a text; of a pair, one at a time from the longer text, from the second
-    where they are equal (`_truncate_seq_pair` of the BERT code).
+    where they are equal (`_truncate_seq_pair` of the BERT code). `separators` is the number of
+    [SEP] between two texts.
 
     Raises:
       FirthError: a tokenizer without [CLS], [SEP] or [PAD], or no room for a token of each text.
@@ -62,14 +65,15 @@ def tokenise(examples: Examples, tokenizer, length: int) -> Tokenised:
         if token_id is None:
             raise FirthError(f"the tokenizer has no [{role.upper()}] token, which tasks need")
     texts = 1 if examples.texts_b is None else 2
-    if length < 2 * texts + 1:
-        raise FirthError(f"length={length}: expected at least {2 * texts + 1} for {texts} text(s)")
+    fewest = 3 if texts == 1 else 4 + separators
+    if length < fewest:
+        raise FirthError(f"length={length}: expected at least {fewest} for {texts} text(s)")
     parts = []
     for begin in range(0, len(examples), _CHUNK_TEXTS):
         chunk = slice(begin, begin + _CHUNK_TEXTS)
         a = tokenizer.encode_flat(examples.texts_a[chunk])
         b = tokenizer.encode_flat(examples.texts_b[chunk]) if texts == 2 else None
-        parts.append(_join(a, b, length, special["cls"], special["sep"]))
+        parts.append(_join(a, b, length, special["cls"], special["sep"], separators))
     tokens, sizes, second, cut = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokenised(
         tokens=tokens,
@@ -82,15 +86,15 @@ def tokenise(examples: Examples, tokenizer, length: int) -> Tokenised:
     )
 
 
-def _join(a, b, length: int, cls_id: int, sep_id: int) -> tuple[np.ndarray, ...]:
+def _join(a, b, length, cls_id, sep_id, separators) -> tuple[np.ndarray, ...]:
     """(tokens [T], sizes [N], second [N], tokens lost [N]) of texts given as (flat ids, sizes)."""
     a_tokens, a_sizes = a
     b_tokens, b_sizes = b or (np.zeros(0, np.int32), np.zeros_like(a_sizes))
-    frame = 2 if b is None else 3
+    frame = 2 if b is None else 2 + separators
     a_cut, b_cut = truncation(a_sizes, b_sizes, length - frame)
     a_kept, b_kept = a_sizes - a_cut, b_sizes - b_cut
     sizes = a_kept + b_kept + frame
-    starts, second = _starts(sizes)[:-1], a_kept + 2
+    starts, second = _starts(sizes)[:-1], a_kept + (2 if b is None else 1 + separators)
     tokens = np.full(sizes.sum(), sep_id, np.int32)
     tokens[starts] = cls_id
     for flat, whole, kept, place in (
@@ -165,7 +169,7 @@ class Buckets:
 
         Raises FirthError where the batch cannot be divided, or a number is out of range.
         """
-        own = _own_rows(batch_size, index, count)
+        own = own_rows(batch_size, index, count)
         if step < 0:
             raise FirthError(f"there is no batch for step {step}: expected step >= 0")
         epoch, place = divmod(operator.index(step), self.steps_per_epoch(batch_size))
@@ -176,7 +180,7 @@ class Buckets:
         self, batch_size: int, index: int = 0, count: int = 1
     ) -> Iterator[dict[str, np.ndarray]]:
         """For evaluation: every example once, by length; `example` says where a row belongs."""
-        own = _own_rows(batch_size, index, count)
+        own = own_rows(batch_size, index, count)
         rows, lengths = self._sequential_plan(batch_size)
         return (self._assemble(r[own], n, 0) for r, n in zip(rows, lengths, strict=True))
 
@@ -232,13 +236,3 @@ def _in_batches(examples: np.ndarray, batch_size: int) -> np.ndarray:
     """Rows of `batch_size` examples, the last one filled up with -1."""
     missing = -len(examples) % batch_size
     return np.append(examples, np.full(missing, -1)).reshape(-1, batch_size)
-
-
-def _own_rows(batch_size: int, index: int, count: int) -> slice:
-    if batch_size < 1 or count < 1 or batch_size % count or not 0 <= index < count:
-        raise FirthError(
-            f"slice {index} of {count} of a batch of {batch_size} rows: expected a positive"
-            " batch_size that the number of slices divides, and 0 <= index < count"
-        )
-    rows = batch_size // count
-    return slice(index * rows, (index + 1) * rows)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from firth.errors import FirthError
+from firth.files import write_text
 
 FEISTEL_ROUNDS = 8
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -90,6 +91,22 @@ def _feistel(cell_N: np.ndarray, rows: int, columns: int, keys: list[int]) -> np
         half_N = (half_N + (random_bits(key, other_N) >> np.uint64(1))) % modulus
         half_N, other_N, modulus, other = other_N, half_N, other, modulus
     return half_N * other + other_N  # an even number of rounds: the halves are back in place
+
+
+def own_rows(batch_size: int, index: int, count: int) -> slice:
+    """The rows of a batch that slice `index` of `count` equal slices holds.
+
+    Raises FirthError where the batch cannot be divided so, or there is no such slice.
+    """
+    if batch_size < 1 or count < 1 or batch_size % count:
+        raise FirthError(
+            f"a batch of {batch_size} rows cannot be divided into {count} equal slices: choose a "
+            f"positive batch_size that is a multiple of {count}"
+        )
+    if not 0 <= index < count:
+        raise FirthError(f"there is no slice {index} of {count}: expected 0 <= index < {count}")
+    rows = batch_size // count
+    return slice(index * rows, (index + 1) * rows)
 
 
 class Epochs:
@@ -168,8 +185,6 @@ class Epochs:
         record = json.dumps({"identity": self._identity, "sizes": self._sizes})
         try:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self._cache.with_name(f"{self._cache.name}.{os.getpid()}.part")
-            temporary.write_text(record)
-            os.replace(temporary, self._cache)
+            write_text(self._cache, record)
         except OSError as error:  # a run must not end for want of a cache
             warnings.warn(f"epoch sizes could not be kept in {self._cache}: {error}", stacklevel=2)

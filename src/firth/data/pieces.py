@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from firth.data.tokenizer import Encoded, Tokenizer, choose_special_tokens, flatten, write_json
+from firth.data.tokenizer import Encoded, Tokenizer, choose_special_tokens, flatten
 from firth.errors import FirthError
+from firth.files import write_json
 
 _SPACE = "▁"  # what the models write for a space
 _FOLDING_CLASSES = ("XLNetTokenizer", "AlbertTokenizer")

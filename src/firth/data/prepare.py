@@ -35,8 +35,9 @@ from firth.data.text import (
     read_documents,
 )
 from firth.data.tokenize import load_tokenizer, train_tokenizer
-from firth.data.tokenizer import Tokenizer, write_json
+from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
+from firth.files import write_json
 
 _CHOICES = {
     "format": (None, *FORMATS),

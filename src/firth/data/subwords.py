@@ -22,11 +22,9 @@ from firth.data.tokenizer import (
     Tokenizer,
     choose_special_tokens,
     flatten,
-    read_json,
-    write_json,
-    write_text,
 )
 from firth.errors import FirthError
+from firth.files import read_json, write_json, write_text
 
 _KINDS = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram"}
 _LONGEST_WORD = 100  # characters; longer words are [UNK], as in transformers (the BERT code: 200)

@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from firth.data.tokenizer import ROLES, Tokenizer, read_json
+from firth.data.tokenizer import ROLES, Tokenizer
 from firth.errors import FirthError
+from firth.files import read_json
 
 
 def load_tokenizer(

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -140,34 +139,6 @@ def flatten(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32, lengths.sum())
     return flat, lengths
-
-
-def read_json(path: Path) -> dict:
-    """The JSON object in a file. Raises FirthError naming the file and the line where it breaks."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise FirthError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from None
-    except UnicodeDecodeError as error:
-        raise FirthError(f"{path}: not UTF-8 at byte {error.start}") from None
-    except OSError as error:
-        raise FirthError(f"cannot read {path}: {error.strerror}") from None
-    if not isinstance(value, dict):
-        raise FirthError(f"{path}: expected a JSON object, found {type(value).__name__}")
-    return value
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(path.name + ".writing")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
-
-
-def write_json(path: Path, value: Mapping) -> None:
-    """Write a JSON file, keys sorted, whole or not at all."""
-    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-    write_text(path, text + "\n")
 
 
 def choose_special_tokens(vocab: Iterable[str], config: Mapping) -> dict[str, str]:

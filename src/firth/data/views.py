@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from firth.data.order import Epochs, derive_key, permute
+from firth.data.order import Epochs, derive_key, own_rows, permute
 from firth.data.packed import PackedPlanner
 from firth.data.pairs import PairPlanner
 from firth.data.selection import select, split_documents
@@ -148,11 +148,11 @@ class View:
         Rows index * B .. (index + 1) * B - 1 of the batch, whose fields are described by `fields`.
         Raises FirthError where the batch cannot be divided, or a number is out of range.
         """
-        rows = _rows_per_slice(batch_size, index, count)
-        number = operator.index(step) * batch_size + index * rows
+        own = own_rows(batch_size, index, count)
+        number = operator.index(step) * batch_size + own.start
         if number < 0:
             raise FirthError(f"there is no batch for step {step}: expected step >= 0")
-        stop = number + rows
+        stop = number + own.stop - own.start
         parts = []
         while number < stop:
             with self._lock:
@@ -176,14 +176,15 @@ class View:
         belongs to a row by `mask.any(-1)`. With `limit`, at most so many batches, of examples
         spread evenly over the epoch. Every slice gets the same number of batches.
         """
-        rows = _rows_per_slice(batch_size, index, count)
+        own = own_rows(batch_size, index, count)
+        rows = own.stop - own.start
         if limit is not None and limit < 1:
             raise FirthError(f"limit={limit} batches leave nothing to evaluate: expected >= 1")
         size = self.epoch_size(0)
         used = size if limit is None else min(size, limit * batch_size)
 
         def batches():
-            for start in range(index * rows, used + index * rows, batch_size):
+            for start in range(own.start, used + own.start, batch_size):
                 chosen_B = np.arange(start, max(start, min(start + rows, used)))
                 batch = self._examples(0, chosen_B * size // used)
                 yield self._filled_up(batch, rows) if len(chosen_B) < rows else batch
@@ -216,17 +217,6 @@ class View:
             filled[name] = np.full((rows, *shape), pad_id if name == "tokens" else 0, dtype)
             filled[name][: len(batch[name])] = batch[name]
         return filled
-
-
-def _rows_per_slice(batch_size: int, index: int, count: int) -> int:
-    if batch_size < 1 or count < 1 or batch_size % count:
-        raise FirthError(
-            f"a batch of {batch_size} rows cannot be divided into {count} equal slices: choose a "
-            f"positive batch_size that is a multiple of {count}"
-        )
-    if not 0 <= index < count:
-        raise FirthError(f"there is no slice {index} of {count}: expected 0 <= index < {count}")
-    return batch_size // count
 
 
 def _check_arguments(length: int, dupe_factor: int, **special: int | None) -> None:

@@ -1,4 +1,8 @@
-"""Prediction heads over hidden states or the pooled output."""
+"""Prediction heads over hidden states or the pooled output.
+
+What differs from family to family are class attributes of its Config: `head_activation`,
+`classifier_hidden`, `classifier_input_dropout`, `classifier_norm`.
+"""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -8,32 +12,63 @@ from firth.layers.transformer import ACTIVATIONS, dense, layer_norm
 
 
 class MaskedLMHead(nn.Module):
-    """Dense, activation, LayerNorm, then the tied word table and a bias (Devlin et al., A.2)."""
+    """Dense to the embeddings' width, activation, LayerNorm, tied table, bias (Devlin et al., A.2).
+
+    `config` is that of the hidden states, `width` that of the word table that the logits are scored
+    against (0: the config's own): a generator may score against its discriminator's.
+    """
 
     config: object
+    width: int = 0
 
     @nn.compact
     def __call__(self, hidden_BMD, decode):
         """Vocabulary logits float32 [B, M, V] for the given (gathered) positions.
 
-        `decode` maps [B, M, D] to [B, M, V] with the encoder's word embeddings.
+        `decode` maps [B, M, E] to [B, M, V] with the word embeddings.
         """
         c = self.config
-        h_BMD = ACTIVATIONS[c.activation](dense(c, c.hidden_size, "dense")(hidden_BMD))
-        logits_BMV = decode(layer_norm(c, "norm")(h_BMD))
+        activation = ACTIVATIONS[c.head_activation or c.activation]
+        h_BME = activation(dense(c, self.width or c.embedding_width, "dense")(hidden_BMD))
+        logits_BMV = decode(layer_norm(c, "norm")(h_BME))
         bias_V = self.param("bias", nn.initializers.zeros, (c.vocab_size,))
         return logits_BMV.astype(jnp.float32) + bias_V
 
 
 class ClassifierHead(nn.Module):
-    """Dropout and an affine map on the pooled output (Devlin et al. 2019, section 4.1)."""
+    """Dropout and an affine map on one vector a text (Devlin et al. 2019, section 4.1).
+
+    Families without a pooler put a dense layer of their own before it (`classifier_hidden` names
+    its activation): RoBERTa, DistilBERT, ELECTRA and ModernBERT as published.
+    """
 
     config: object
     num_labels: int
     dropout: float = 0.0
+    hidden: str = ""
 
     @nn.compact
-    def __call__(self, pooled_BD, *, train: bool = False):
+    def __call__(self, x_BD, *, train: bool = False):
         """Logits float32 [B, C]; a regression has C = 1."""
-        x_BD = Dropout(self.dropout)(pooled_BD, train=train)
-        return dense(self.config, self.num_labels, "dense")(x_BD).astype(jnp.float32)
+        c, drop = self.config, Dropout(self.dropout)
+        if self.hidden:
+            if c.classifier_input_dropout:
+                x_BD = drop(x_BD, train=train)
+            x_BD = ACTIVATIONS[self.hidden](dense(c, c.hidden_size, "hidden")(x_BD))
+            if c.classifier_norm:
+                x_BD = layer_norm(c, "norm")(x_BD)
+        x_BD = drop(x_BD, train=train)
+        return dense(c, self.num_labels, "dense", bias=True)(x_BD).astype(jnp.float32)
+
+
+class TokenHead(nn.Module):
+    """Dense, activation and one logit a token (ELECTRA's discriminator; Clark et al. 2020)."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, hidden_BLD):
+        """Logits float32 [B, L]."""
+        c = self.config
+        h_BLD = ACTIVATIONS[c.activation](dense(c, c.hidden_size, "hidden")(hidden_BLD))
+        return dense(c, 1, "dense", bias=True)(h_BLD)[..., 0].astype(jnp.float32)

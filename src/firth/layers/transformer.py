@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from firth.errors import FirthError
 from firth.layers.attention import MultiHeadAttention
 from firth.layers.dropout import Dropout
 
@@ -16,6 +17,7 @@ ACTIVATIONS = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
 }
 
 # What is kept for the backward pass; the rest is computed again.
@@ -25,16 +27,50 @@ REMAT_POLICIES = {
 }
 
 
-def layer_norm(config, name: str) -> nn.LayerNorm:
+def check_body(config):
+    """Raise FirthError for dimensions and settings that no Transformer body can have."""
+    if config.num_heads < 1 or config.hidden_size % config.num_heads:
+        raise FirthError(
+            f"model.hidden_size={config.hidden_size} is not a multiple of "
+            f"model.num_heads={config.num_heads}"
+        )
+    for name in ("vocab_size", "num_layers", "hidden_size", "intermediate_size", "max_length"):
+        if getattr(config, name) < 1:
+            raise FirthError(f"model.{name}={getattr(config, name)} should be at least 1")
+    for name, known in (
+        ("activation", ACTIVATIONS),
+        ("remat", ("none", *REMAT_POLICIES)),
+        ("dtype", ("float32", "bfloat16", "float16")),
+    ):
+        if getattr(config, name) not in known:
+            raise FirthError(
+                f"model.{name}={getattr(config, name)!r} is unknown; one of {', '.join(known)}"
+            )
+
+
+def layer_norm(config, name: str | None = None) -> nn.LayerNorm:
     """Layer normalisation with float32 statistics (two passes: the variance cannot cancel)."""
     return nn.LayerNorm(
-        epsilon=config.norm_epsilon, dtype=config.dtype, use_fast_variance=False, name=name
+        epsilon=config.norm_epsilon,
+        dtype=config.dtype,
+        use_bias=config.bias,
+        use_fast_variance=False,
+        name=name,
     )
 
 
-def dense(config, features: int, name: str) -> nn.Dense:
-    """Affine map with the family's initialiser and compute dtype; parameters are float32."""
-    return nn.Dense(features, dtype=config.dtype, kernel_init=initializer(config), name=name)
+def dense(config, features: int, name: str | None = None, bias: bool | None = None) -> nn.Dense:
+    """Map with the family's initialiser and compute dtype; parameters are float32.
+
+    It has a bias where the family's layers have one (`config.bias`), or as `bias` says.
+    """
+    return nn.Dense(
+        features,
+        dtype=config.dtype,
+        use_bias=config.bias if bias is None else bias,
+        kernel_init=initializer(config),
+        name=name,
+    )
 
 
 def initializer(config) -> nn.initializers.Initializer:
@@ -63,6 +99,18 @@ class Block(nn.Module):
         return x_BLD, (x_BLD, probs_BHLM if attentions else None)
 
 
+def rematerialised(config, block: type[nn.Module]) -> type[nn.Module]:
+    """The block with the config's policy of what is kept for the backward pass."""
+    if config.remat == "none":
+        return block
+    return nn.remat(
+        block,
+        policy=REMAT_POLICIES[config.remat],
+        prevent_cse=not config.scan,
+        static_argnums=(3, 4),
+    )
+
+
 class Stack(nn.Module):
     """`num_layers` blocks: unrolled, or scanned so that one layer is compiled instead of N.
 
@@ -78,14 +126,7 @@ class Stack(nn.Module):
         Probabilities are [N, B, H, L, L], or None unless `attentions`.
         """
         c = self.config
-        block = Block
-        if c.remat != "none":
-            block = nn.remat(
-                Block,
-                policy=REMAT_POLICIES[c.remat],
-                prevent_cse=not c.scan,
-                static_argnums=(3, 4),
-            )
+        block = rematerialised(c, Block)
         if c.scan:
             layers = nn.scan(
                 block,

@@ -2,4 +2,9 @@
 
 FAMILIES = {
     "bert": "firth.models.bert",
+    "roberta": "firth.models.roberta",
+    "albert": "firth.models.albert",
+    "distilbert": "firth.models.distilbert",
+    "electra": "firth.models.electra",
+    "modernbert": "firth.models.modernbert",
 }

@@ -1,9 +1,11 @@
 """BERT (Devlin et al. 2019): a post-norm bidirectional Transformer encoder.
 
-B batch, L length, D hidden size, N layers, V vocabulary.
+Its relatives (RoBERTa, DistilBERT, ELECTRA, ALBERT) derive their Config from the one here and use
+the same Encoder. B batch, L length, D hidden size, E embedding size, N layers, V vocabulary.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -12,9 +14,8 @@ from firth.errors import FirthError
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import (
-    ACTIVATIONS,
-    REMAT_POLICIES,
     Stack,
+    check_body,
     dense,
     initializer,
     layer_norm,
@@ -37,11 +38,15 @@ def size(name: str) -> dict:
     """Dimensions of a published size, as keyword arguments of `Config`."""
     if name not in SIZES:
         raise FirthError(f"BERT has no size {name!r}; choose one of {', '.join(SIZES)}")
-    layers, hidden = SIZES[name]
+    return dimensions(*SIZES[name])
+
+
+def dimensions(layers: int, hidden: int) -> dict:
+    """A body with heads of 64 and an MLP four times as wide, as all published ones have it."""
     return dict(
         num_layers=layers,
         hidden_size=hidden,
-        num_heads=hidden // 64,
+        num_heads=max(hidden // 64, 1),
         intermediate_size=4 * hidden,
     )
 
@@ -51,15 +56,24 @@ class Config:
     """Dimensions and numerics; the defaults are BERT-base uncased.
 
     `activation` is "gelu_tanh" (the original code), "gelu" (erf; Hugging Face) or "relu".
-    `remat` is "none", "full" or "dots". `dtype` is that of the computation; parameters, LayerNorm
-    statistics, softmax and losses are float32.
+    `type_vocab_size` 0 or 1 leaves segment ids unused. `embedding_size` 0 means the hidden size;
+    where they differ, a dense layer leads from the one to the other. `remat` is "none", "full" or
+    "dots". `dtype` is that of the computation; parameters, LayerNorm statistics, softmax and losses
+    are float32.
     """
+
+    bias: ClassVar[bool] = True  # of dense layers and norms
+    head_activation: ClassVar[str] = ""  # of the MLM head; "": that of the layers
+    classifier_hidden: ClassVar[str] = ""  # see `layers.heads`; "": on the pooled output
+    classifier_input_dropout: ClassVar[bool] = True
+    classifier_norm: ClassVar[bool] = False
 
     vocab_size: int = 30522
     num_layers: int = 12
     hidden_size: int = 768
     num_heads: int = 12
     intermediate_size: int = 3072
+    embedding_size: int = 0
     max_length: int = 512
     type_vocab_size: int = 2
     activation: str = "gelu"
@@ -72,46 +86,52 @@ class Config:
     remat: str = "none"
     dtype: str = "float32"
 
+    @property
+    def embedding_width(self) -> int:
+        """E."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def projects(self) -> bool:
+        """Whether a dense layer leads from the embeddings to the layers."""
+        return self.embedding_width != self.hidden_size
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position table that the first token gets."""
+        return 0
+
     def __post_init__(self):
-        if self.hidden_size % self.num_heads:
-            raise FirthError(
-                f"model.hidden_size={self.hidden_size} is not a multiple of "
-                f"model.num_heads={self.num_heads}"
-            )
-        for name, known in (
-            ("activation", ACTIVATIONS),
-            ("remat", ("none", *REMAT_POLICIES)),
-            ("dtype", ("float32", "bfloat16", "float16")),
-        ):
-            if getattr(self, name) not in known:
-                raise FirthError(
-                    f"model.{name}={getattr(self, name)!r} is unknown; one of {', '.join(known)}"
-                )
+        check_body(self)
 
 
 class Encoder(nn.Module):
     """Token, position and segment embeddings, the Transformer stack and the pooler."""
 
     config: Config
+    stack_of: ClassVar[type[nn.Module]] = Stack
 
     def setup(self):
         """Name the parts."""
         c = self.config
 
         def table(rows):
-            return nn.Embed(rows, c.hidden_size, embedding_init=initializer(c), dtype=c.dtype)
+            return nn.Embed(rows, c.embedding_width, embedding_init=initializer(c), dtype=c.dtype)
 
         self.word = table(c.vocab_size)
-        self.position = table(c.max_length)
-        self.type = table(c.type_vocab_size)
-        self.norm = layer_norm(c, None)
+        self.position = table(c.first_position + c.max_length)
+        if c.type_vocab_size:
+            self.type = table(c.type_vocab_size)
+        self.norm = layer_norm(c)
         self.drop = Dropout(c.dropout)
-        self.stack = Stack(c)
+        if c.projects:
+            self.project = dense(c, c.hidden_size)
+        self.stack = self.stack_of(c)
         if c.pooler:
-            self.pooler = dense(c, c.hidden_size, None)
+            self.pooler = dense(c, c.hidden_size)
 
     def __call__(self, tokens_BL, segments_BL=None, mask_BL=None, *, train=False, attentions=False):
-        """Encode a batch.
+        """Encode a batch: `embed`, then `encode`.
 
         Args:
           tokens_BL: int token ids.
@@ -120,18 +140,32 @@ class Encoder(nn.Module):
           train: apply dropout (needs the `dropout` random stream).
           attentions: also return the attention probabilities.
         """
-        if tokens_BL.shape[1] > self.config.max_length:
-            raise FirthError(
-                f"rows of {tokens_BL.shape[1]} tokens are beyond the position table "
-                f"(model.max_length={self.config.max_length})"
-            )
-        if segments_BL is None:
-            segments_BL = jnp.zeros_like(tokens_BL)
         if mask_BL is None:
             mask_BL = jnp.ones(tokens_BL.shape, bool)
-        positions_L = jnp.arange(tokens_BL.shape[1])
-        e_BLD = self.word(tokens_BL) + self.type(segments_BL) + self.position(positions_L)
-        e_BLD = self.drop(self.norm(e_BLD), train=train)
+        e_BLE = self.embed(tokens_BL, segments_BL, mask_BL, train=train)
+        return self.encode(e_BLE, mask_BL, train=train, attentions=attentions)
+
+    def embed(self, tokens_BL, segments_BL, mask_BL, *, train: bool):
+        """Sum of the embeddings, normalised: [B, L, E]."""
+        c, L = self.config, tokens_BL.shape[1]
+        if c.max_length < L:
+            raise FirthError(
+                f"rows of {L} tokens are beyond the position table "
+                f"(model.max_length={c.max_length})"
+            )
+        if segments_BL is None or c.type_vocab_size < 2:
+            segments_BL = jnp.zeros_like(tokens_BL)
+        positions = jnp.arange(L)
+        if c.first_position:  # RoBERTa counts real tokens; padding gets the row before the first
+            positions = jnp.cumsum(mask_BL, axis=1) * mask_BL + c.first_position - 1
+        e_BLE = self.word(tokens_BL) + self.position(positions)
+        if c.type_vocab_size:
+            e_BLE += self.type(segments_BL)
+        return self.drop(self.norm(e_BLE), train=train)
+
+    def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
+        """The layers and the pooler over embedded tokens, which may be another encoder's."""
+        e_BLD = self.project(e_BLE) if self.config.projects else e_BLE
         last_BLD, layers, probs = self.stack(
             e_BLD, mask_to_bias(mask_BL), train=train, attentions=attentions
         )
@@ -139,33 +173,45 @@ class Encoder(nn.Module):
         hidden = jnp.concatenate([e_BLD[None], layers])
         return Encoded(last=last_BLD, hidden=hidden, pooled=pooled_BD, attentions=probs)
 
-    def decode(self, x_BMD):
-        """Scores against the word embeddings: [..., D] to [..., V], accumulated in float32."""
-        table_VD = self.word.embedding.astype(self.config.dtype)
-        return jnp.einsum("...D,VD->...V", x_BMD, table_VD, preferred_element_type=jnp.float32)
+    def decode(self, x_BME):
+        """Scores against the word embeddings: [..., E] to [..., V], accumulated in float32."""
+        table_VE = self.word.embedding.astype(self.config.dtype)
+        return jnp.einsum("...E,VE->...V", x_BME, table_VE, preferred_element_type=jnp.float32)
 
 
 # ---------------------------------------------------------------- published names (Hugging Face)
 # One row a module: its path here, its published name, and what it consists of ("dense", "norm",
 # "embed" or a lone "bias"; `firth.published` knows their leaves). {i} runs over the layers.
+RANGES = {"i": "num_layers"}
+SEPARATORS = 1  # between the two texts of a pair
+
+
+def encoder_names(prefix: str) -> tuple:
+    """Rows of the encoder as BERT, RoBERTa and ELECTRA publish it, under their own prefix."""
+    embeddings, layer = f"{prefix}.embeddings", f"{prefix}.encoder.layer.{{i}}"
+    return (
+        ("encoder/word", f"{embeddings}.word_embeddings", "embed"),
+        ("encoder/position", f"{embeddings}.position_embeddings", "embed"),
+        ("encoder/type", f"{embeddings}.token_type_embeddings", "embed"),
+        ("encoder/norm", f"{embeddings}.LayerNorm", "norm"),
+        *(
+            (f"encoder/stack/layer_{{i}}/{ours}", f"{layer}.{theirs}", kind)
+            for ours, theirs, kind in (
+                ("attention/query", "attention.self.query", "dense"),
+                ("attention/key", "attention.self.key", "dense"),
+                ("attention/value", "attention.self.value", "dense"),
+                ("attention/output", "attention.output.dense", "dense"),
+                ("attention_norm", "attention.output.LayerNorm", "norm"),
+                ("mlp_in", "intermediate.dense", "dense"),
+                ("mlp_out", "output.dense", "dense"),
+                ("mlp_norm", "output.LayerNorm", "norm"),
+            )
+        ),
+    )
+
+
 NAMES = (
-    ("encoder/word", "bert.embeddings.word_embeddings", "embed"),
-    ("encoder/position", "bert.embeddings.position_embeddings", "embed"),
-    ("encoder/type", "bert.embeddings.token_type_embeddings", "embed"),
-    ("encoder/norm", "bert.embeddings.LayerNorm", "norm"),
-    *(
-        (f"encoder/stack/layer_{{i}}/{ours}", f"bert.encoder.layer.{{i}}.{theirs}", kind)
-        for ours, theirs, kind in (
-            ("attention/query", "attention.self.query", "dense"),
-            ("attention/key", "attention.self.key", "dense"),
-            ("attention/value", "attention.self.value", "dense"),
-            ("attention/output", "attention.output.dense", "dense"),
-            ("attention_norm", "attention.output.LayerNorm", "norm"),
-            ("mlp_in", "intermediate.dense", "dense"),
-            ("mlp_out", "output.dense", "dense"),
-            ("mlp_norm", "output.LayerNorm", "norm"),
-        )
-    ),
+    *encoder_names("bert"),
     ("encoder/pooler", "bert.pooler.dense", "dense"),
     ("mlm/dense", "cls.predictions.transform.dense", "dense"),
     ("mlm/norm", "cls.predictions.transform.LayerNorm", "norm"),
@@ -202,6 +248,7 @@ FIELDS = {  # of Config -> of config.json
     "dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
     "init_stddev": "initializer_range",
+    "classifier_dropout": "classifier_dropout",
 }
 FIXED = {  # settings of config.json that change the numbers: the one value computed here
     "is_decoder": False,

@@ -6,12 +6,16 @@ import importlib
 import flax.linen as nn
 import flax.struct
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth.errors import FirthError
-from firth.layers.heads import ClassifierHead, MaskedLMHead
+from firth.layers.heads import ClassifierHead, MaskedLMHead, TokenHead
+from firth.layers.transformer import dense
 from firth.models import FAMILIES
+
+BODIES = frozenset({"encoder", "teacher"})  # what weights to start from hold whole or not at all
 
 
 @flax.struct.dataclass
@@ -33,36 +37,66 @@ class Encoded:
 class Model(nn.Module):
     """An encoder and the heads named in `heads`: parameters under `encoder` and each head's name.
 
-    Objectives, tasks, extraction and exchange see only this interface.
+    Objectives, tasks, extraction and exchange see only this interface. Two kinds of pretraining
+    need a second model, which lives under its role: a `generator` that is trained beside this one
+    (`tied`: on this one's embeddings), or a frozen `teacher`.
     """
 
     encoder: nn.Module
     heads: tuple[str, ...] = ()
     num_labels: int = 2
     classifier_dropout: float = 0.1
+    generator: "Model | None" = None
+    tied: bool = False
+    teacher: "Model | None" = None
+    scores_against: int = 0  # width of the word table of the MLM head; 0: the encoder's own
 
     def setup(self):
         """Name the parts."""
         c = self.encoder.config
+
+        def pairs(name):
+            return ClassifierHead(c, 2, name=name)
+
         if "mlm" in self.heads:
-            self.mlm_head = MaskedLMHead(c, name="mlm")
+            self.mlm_head = MaskedLMHead(c, self.scores_against, name="mlm")
         if "nsp" in self.heads:
-            self.nsp_head = ClassifierHead(c, 2, name="nsp")
+            self.nsp_head = pairs("nsp")
+        if "sop" in self.heads:
+            self.sop_head = pairs("sop")
+        if "rtd" in self.heads:
+            self.rtd_head = TokenHead(c, name="rtd")
+        if "copy" in self.heads:
+            self.copy_head = dense(c, 1, "copy", bias=True)
+        if "bridge" in self.heads:
+            self.bridge_head = dense(c, self.teacher.encoder.config.hidden_size, "bridge")
         if "classifier" in self.heads:
             self.classifier_head = ClassifierHead(
-                c, self.num_labels, self.classifier_dropout, name="classifier"
+                c,
+                self.num_labels,
+                self.classifier_dropout,
+                c.classifier_hidden,
+                name="classifier",
             )
 
     def __call__(self, tokens_BL, segments_BL=None, mask_BL=None, *, attentions=False):
         """Encode without dropout and apply every head; returns (Encoded, {head: logits})."""
         out = self.encoder(tokens_BL, segments_BL, mask_BL, attentions=attentions)
-        logits = {}
-        if "mlm" in self.heads:
-            logits["mlm"] = self.mlm(out.last)
-        if "nsp" in self.heads:
-            logits["nsp"] = self.nsp(out.pooled)
-        if "classifier" in self.heads:
-            logits["classifier"] = self.classify(out.pooled)
+        apply = {
+            "mlm": lambda: self.mlm(out.last),
+            "nsp": lambda: self.nsp(out.pooled),
+            "sop": lambda: self.sop(out.pooled),
+            "rtd": lambda: self.rtd(out.last),
+            "copy": lambda: self.copy(out.last),
+            "bridge": lambda: self.bridge(out.last),
+            "classifier": lambda: self.classify(out),
+        }
+        logits = {head: apply[head]() for head in self.heads}
+        if self.is_initializing():  # the second model gets its parameters too
+            if self.generator:
+                self.generate(self.generator_hidden(tokens_BL, segments_BL, mask_BL, train=False))
+            if self.teacher:
+                self.teacher(tokens_BL, segments_BL, mask_BL)
         return out, logits
 
     def mlm(self, hidden_BMD):
@@ -73,9 +107,56 @@ class Model(nn.Module):
         """Logits float32 [B, 2]: 0 the second text follows the first, 1 it was drawn at random."""
         return self.nsp_head(pooled_BD)
 
-    def classify(self, pooled_BD, *, train=False):
-        """Logits float32 [B, C]."""
-        return self.classifier_head(pooled_BD, train=train)
+    def sop(self, pooled_BD):
+        """Logits float32 [B, 2]: 0 the two texts are in order, 1 they are swapped."""
+        return self.sop_head(pooled_BD)
+
+    def rtd(self, hidden_BLD):
+        """Logits float32 [B, L] that a token was replaced."""
+        return self.rtd_head(hidden_BLD)
+
+    def copy(self, hidden_BLD):
+        """Logits float32 [B, L] that a token is the original (All-tokens MLM)."""
+        return self.copy_head(hidden_BLD)[..., 0].astype(jnp.float32)
+
+    def bridge(self, hidden_BLD):
+        """Hidden states mapped to the teacher's width [B, L, D_teacher]."""
+        return self.bridge_head(hidden_BLD)
+
+    def classify(self, out: Encoded, *, train=False):
+        """Logits float32 [B, C] from the pooled output, or from the first token's hidden state."""
+        pooled = not self.encoder.config.classifier_hidden
+        return self.classifier_head(out.pooled if pooled else out.last[:, 0], train=train)
+
+    def generator_hidden(self, tokens_BL, segments_BL, mask_BL, *, train):
+        """The generator's last hidden states [B, L, D_generator].
+
+        Without a generator of its own the model plays both parts (complete weight sharing).
+        """
+        if mask_BL is None:
+            mask_BL = jnp.ones(tokens_BL.shape, bool)
+        body = self.generator.encoder if self.generator else self.encoder
+        table = self.encoder if self.tied else body
+        e_BLE = table.embed(tokens_BL, segments_BL, mask_BL, train=train)
+        return body.encode(e_BLE, mask_BL, train=train).last
+
+    def generate(self, hidden_BMD):
+        """The generator's vocabulary logits float32 [B, M, V]."""
+        player = self.generator or self
+        table = self.encoder if self.tied else player.encoder
+        return player.mlm_head(hidden_BMD, table.decode)
+
+
+def bound(model: nn.Module, function):
+    """Make a pure function (params, *args, rngs=) of one that takes a bound model and *args.
+
+    So objectives use a model as an object, and the step and the evaluation differentiate and jit.
+    """
+
+    def call(params, *args, rngs=None):
+        return nn.apply(function, model)({"params": params}, *args, rngs=rngs)
+
+    return call
 
 
 def family(name: str):
@@ -85,13 +166,36 @@ def family(name: str):
     return importlib.import_module(FAMILIES[name])
 
 
-def create(spec, heads=(), num_labels: int = 2) -> Model:
+def create(
+    spec, heads=(), num_labels: int = 2, *, generator=None, tied: bool = False, teacher=None
+) -> Model:
     """Build a `Model` from a config's `model` section.
 
-    `spec` maps `family` and the fields of that family's `Config`; `classifier_dropout` may be
-    among them. Raises FirthError for an unknown family or field, for a rate out of range and for a
-    head on the pooled output of a model that has none.
+    Args:
+      spec: `family` and the fields of that family's `Config`; perhaps `classifier_dropout`.
+      heads: their names.
+      num_labels: of the classifier.
+      generator: the spec of a second model with an MLM head, trained beside this one.
+      tied: whether the generator uses this model's embeddings.
+      teacher: the spec of a second model with an MLM head.
+
+    Raises FirthError for an unknown family or field, for a rate out of range and for a head on the
+    pooled output of a model that has none.
     """
+    encoder, classifier_dropout = _encoder(spec, heads)
+    second = {"tied": tied}
+    if generator:
+        body, rate = _encoder(generator, ("mlm",))
+        width = encoder.config.embedding_width if tied else 0
+        second["generator"] = Model(body, ("mlm",), 2, rate, scores_against=width)
+    if teacher:
+        body, rate = _encoder(teacher, ("mlm",))
+        second["teacher"] = Model(body, ("mlm",), 2, rate)
+    return Model(encoder, tuple(heads), num_labels, classifier_dropout, **second)
+
+
+def _encoder(spec, heads) -> tuple[nn.Module, float]:
+    """(encoder, dropout of its classifier) of a model section."""
     fields = dict(spec)
     module = family(fields.pop("family", None))
     for name in ("dropout", "attention_dropout", "classifier_dropout"):
@@ -103,11 +207,15 @@ def create(spec, heads=(), num_labels: int = 2) -> Model:
         raise FirthError(
             f"model has no field {', '.join(unknown)}; the fields are {', '.join(sorted(known))}"
         )
+    config = module.Config(**fields)
+    on_pooled = ("nsp", "sop") if config.classifier_hidden else ("nsp", "sop", "classifier")
     for head in heads:
-        if head in ("nsp", "classifier") and not fields.get("pooler", True):
-            raise FirthError(f"head {head!r} needs model.pooler, which this model lacks")
-    encoder = module.Encoder(module.Config(**fields))
-    return Model(encoder, tuple(heads), num_labels, classifier_dropout)
+        if head in on_pooled and not config.pooler:
+            raise FirthError(
+                f"head {head!r} needs a pooled output, which this model lacks"
+                + (": set model.pooler" if "pooler" in known else "")
+            )
+    return module.Encoder(config), classifier_dropout
 
 
 def parameter_count(params) -> int:
@@ -121,15 +229,19 @@ def to_layout(params: dict, scan: bool) -> dict:
     Both layouts hold the same numbers; files always have the unrolled one.
     """
     names = [name for name in params if name.startswith("layer_")]
-    if scan and names:
+    if scan and names and "layers" not in params:
         ordered = [params[f"layer_{i}"] for i in range(len(names))]
+        alike = jax.tree.structure(ordered[0]) == jax.tree.structure(ordered[-1])
+        alone = 0 if alike else 1  # ModernBERT's first layer has no norm and stays by itself
         rest = {name: value for name, value in params.items() if name not in names}
-        return rest | {"layers": jax.tree.map(lambda *leaves: np.stack(leaves), *ordered)}
+        rest |= {f"layer_{i}": ordered[i] for i in range(alone)}
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *ordered[alone:])
+        return rest | {"layers": stacked}
     if not scan and "layers" in params:
         rest = {name: value for name, value in params.items() if name != "layers"}
         count = len(jax.tree.leaves(params["layers"])[0])
         return rest | {
-            f"layer_{i}": jax.tree.map(lambda leaf, i=i: leaf[i], params["layers"])
+            f"layer_{len(names) + i}": jax.tree.map(lambda leaf, i=i: leaf[i], params["layers"])
             for i in range(count)
         }
     return {
@@ -142,7 +254,8 @@ def overlay(params: dict, loaded: dict, source: str) -> tuple[dict, list[str]]:
     """Lay loaded parameters over fresh ones; returns them and the names that stayed fresh.
 
     Whole heads may be missing from `loaded`, or be left out because the new task has another
-    number of labels. Raises FirthError when an encoder's parameter is missing or has another shape.
+    number of labels. Raises FirthError when a parameter of a body that `loaded` has (encoder,
+    teacher) is missing or has another shape.
     """
     fresh = []
     flat, new = flatten_dict(params, sep="/"), flatten_dict(loaded, sep="/")
@@ -153,7 +266,8 @@ def overlay(params: dict, loaded: dict, source: str) -> tuple[dict, list[str]]:
             flat[name] = np.asarray(found, value.dtype)
             continue
         fresh.append(name)
-        if name.startswith("encoder/") and not name.startswith("encoder/pooler/"):
+        body = name.split("/")[0]
+        if body in BODIES & loaded.keys() and not name.startswith("encoder/pooler/"):
             shape = "missing" if found is None else f"of shape {list(found.shape)}"
             raise FirthError(
                 f"{source}: {name} is {shape}, but this model's is {list(value.shape)}; "

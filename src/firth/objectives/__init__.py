@@ -7,6 +7,9 @@ An objective is independent of the encoder's family. It names the `heads` it nee
 - `weights(batch)`: {term: what the term's sum is divided by}, independent of the parameters, so
   that micro-batches, devices and hosts add up to exactly the loss of one large batch;
 - `losses(model, batch, train=)`: {term: sum} and metrics {name: (sum, weight)}.
+
+One of labelled tasks computes its losses from `logits(model, batch, train=)` by
+`losses_of(logits, batch)`, so that one pass serves predictions and losses.
 """
 
 OBJECTIVES = {  # name -> function of (fields of the config, tokenizer, task)

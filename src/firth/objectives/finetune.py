@@ -27,11 +27,14 @@ class Finetune:
     def logits(self, model, batch, *, train: bool):
         """Logits float32 [B, C]."""
         out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
-        return model.classify(out.pooled, train=train)
+        return model.classify(out, train=train)
 
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum} and metrics {name: (sum, weight)}."""
-        logits_BC = self.logits(model, batch, train=train)
+        return self.losses_of(self.logits(model, batch, train=train), batch)
+
+    def losses_of(self, logits_BC, batch):
+        """The same of logits that are there already."""
         weights_B = batch["weight"]
         weight = weights_B.sum()
         if self.regression:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import shutil
 import threading
 import time
@@ -22,6 +21,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from firth.errors import FirthError
+from firth.files import write_text
 
 log = logging.getLogger("firth")
 
@@ -149,9 +149,8 @@ class Checkpoints:
         try:
             self.manager.wait_until_finished()
             if jax.process_index() == 0:
-                temporary = self.seals / f".{step}.json"
-                temporary.write_text(json.dumps(digests(self.directory / str(step)), indent=1))
-                os.replace(temporary, self.seals / f"{step}.json")
+                found = digests(self.directory / str(step))
+                write_text(self.seals / f"{step}.json", json.dumps(found, indent=1))
                 kept = {str(s) for s in self.manager.all_steps()}
                 for seal in self.seals.glob("*.json"):
                     if seal.stem not in kept:

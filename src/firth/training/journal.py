@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 
 from firth.errors import FirthError
+from firth.files import write_text
 
 
 class Journal:
@@ -39,9 +40,7 @@ class Journal:
         if not self.path.exists():
             return
         kept = [line for line, entry in _whole_lines(self.path) if entry["step"] <= start]
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text("".join(line + "\n" for line in kept))
-        os.replace(temporary, self.path)
+        write_text(self.path, "".join(line + "\n" for line in kept))
 
     def write(self, step: int, values: dict[str, float | str]):
         """Record {tag: value} at this step; a value that is not finite is null in the JSON."""

@@ -20,10 +20,10 @@ BATCH = P(("data", "fsdp"))  # rows of a batch are divided over both
 
 # First match counts. A kernel is [input, output]; "tensor" cuts heads and the MLP's hidden axis.
 RULES = (
-    (r"(query|key|value|mlp_in)/kernel$", P("fsdp", "tensor")),
+    (r"(query|key|value|qkv|mlp_in)/kernel$", P("fsdp", "tensor")),
     (r"(query|key|value|mlp_in)/bias$", P("tensor")),
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
-    (r"(pooler|dense)/kernel$", P("fsdp", None)),
+    (r"(pooler|project|dense|hidden|copy|bridge)/kernel$", P("fsdp", None)),
     (r"word/embedding$", P("tensor", "fsdp")),
     (r"(position|type)/embedding$", P(None, "fsdp")),
 )

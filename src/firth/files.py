@@ -1,0 +1,36 @@
+"""Small files: read with errors that name the place, written whole or not at all."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from firth.errors import FirthError
+
+
+def read_json(path: Path) -> dict:
+    """The JSON object in a file. Raises FirthError naming the file and the line where it breaks."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise FirthError(f"{path}:{error.lineno}: not valid JSON ({error.msg})") from None
+    except UnicodeDecodeError as error:
+        raise FirthError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except OSError as error:
+        raise FirthError(f"cannot read {path}: {error.strerror}") from None
+    if not isinstance(value, dict):
+        raise FirthError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a reader, or a crash, sees the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Mapping) -> None:
+    """Write a JSON file, keys sorted, whole or not at all."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+    write_text(path, text + "\n")

@@ -1,0 +1,170 @@
+"""ALBERT (Lan et al. 2020): small embeddings, and layers whose parameters are shared across depth.
+
+B batch, L length, D hidden size, N layers.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from firth.errors import FirthError
+from firth.layers.transformer import Block, rematerialised
+from firth.models import bert
+
+# (layers, hidden size, heads, embedding size): the paper's four (table 1), and two for laptops.
+SIZES = {
+    "tiny": (2, 128, 2, 64),
+    "small": (4, 512, 8, 128),
+    "base": (12, 768, 12, 128),
+    "large": (24, 1024, 16, 128),
+    "xlarge": (24, 2048, 16, 128),
+    "xxlarge": (12, 4096, 64, 128),
+}
+
+
+def size(name: str) -> dict:
+    """Dimensions of a size."""
+    if name not in SIZES:
+        raise FirthError(f"ALBERT has no size {name!r}; choose one of {', '.join(SIZES)}")
+    layers, hidden, heads, embedding = SIZES[name]
+    return bert.dimensions(layers, hidden) | dict(num_heads=heads, embedding_size=embedding)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(bert.Config):
+    """As BERT's, with ALBERT-base as the default.
+
+    The `num_layers` steps of depth are divided among `num_groups` groups of parameters; a step
+    applies the `inner_layers` layers of its group one after the other.
+    """
+
+    vocab_size: int = 30000
+    embedding_size: int = 128
+    activation: str = "gelu_tanh"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    num_groups: int = 1
+    inner_layers: int = 1
+
+    @property
+    def projects(self) -> bool:
+        """ALBERT maps its embeddings even where the widths are equal."""
+        return True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 1 <= self.num_groups <= self.num_layers or self.inner_layers < 1:
+            raise FirthError(
+                f"model.num_groups={self.num_groups}, inner_layers={self.inner_layers}: expected "
+                f"1 to num_layers={self.num_layers} groups of at least one layer"
+            )
+
+
+class Group(nn.Module):
+    """The layers that one step of depth applies."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(self, x_BLD, bias, train: bool, attentions: bool):
+        """Return the new hidden states and, stacked, what each layer collects."""
+        c, collected = self.config, []
+        for j in range(c.inner_layers):
+            x_BLD, out = Block(c, name=f"inner_{j}")(x_BLD, bias, train, attentions)
+            collected.append(out)
+        hidden, probs = zip(*collected, strict=True)
+        return x_BLD, (jnp.stack(hidden), jnp.stack(probs) if attentions else None)
+
+
+class SharedStack(nn.Module):
+    """`num_layers` steps through `num_groups` modules, unrolled, or scanned a group at a time."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(self, x_BLD, bias, *, train: bool, attentions: bool):
+        """As `layers.transformer.Stack`, with N = num_layers x inner_layers."""
+        c = self.config
+        module = rematerialised(c, Group)
+        steps = [i * c.num_groups // c.num_layers for i in range(c.num_layers)]
+        collected = []
+        for g in range(c.num_groups):
+            count, name = steps.count(g), f"group_{g}"
+            if c.scan:
+                scanned = nn.scan(
+                    module,
+                    variable_broadcast="params",
+                    split_rngs={"params": False, "dropout": True},
+                    in_axes=(nn.broadcast, nn.broadcast, nn.broadcast),
+                    length=count,
+                )
+                x_BLD, out = scanned(c, name=name)(x_BLD, bias, train, attentions)
+                collected.append(out)
+                continue
+            group = module(c, name=name)
+            for _ in range(count):
+                x_BLD, (hidden, probs) = group(x_BLD, bias, train, attentions)
+                collected.append((hidden[None], probs[None] if attentions else None))
+
+        def joined(parts):
+            return jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in parts])
+
+        hidden, probs = zip(*collected, strict=True)
+        return x_BLD, joined(hidden), joined(probs) if attentions else None
+
+
+class Encoder(bert.Encoder):
+    """BERT's encoder over the shared layers."""
+
+    config: Config
+    stack_of: ClassVar[type[nn.Module]] = SharedStack
+
+
+# ---------------------------------------------------------------- published names (Hugging Face)
+RANGES = {"g": "num_groups", "j": "inner_layers"}
+SEPARATORS = 1
+_INNER = "albert.encoder.albert_layer_groups.{g}.albert_layers.{j}"
+NAMES = (
+    *(row for row in bert.encoder_names("albert") if "{i}" not in row[0]),
+    ("encoder/project", "albert.encoder.embedding_hidden_mapping_in", "dense"),
+    *(
+        (f"encoder/stack/group_{{g}}/inner_{{j}}/{ours}", f"{_INNER}.{theirs}", kind)
+        for ours, theirs, kind in (
+            ("attention/query", "attention.query", "dense"),
+            ("attention/key", "attention.key", "dense"),
+            ("attention/value", "attention.value", "dense"),
+            ("attention/output", "attention.dense", "dense"),
+            ("attention_norm", "attention.LayerNorm", "norm"),
+            ("mlp_in", "ffn", "dense"),
+            ("mlp_out", "ffn_output", "dense"),
+            ("mlp_norm", "full_layer_layer_norm", "norm"),
+        )
+    ),
+    ("encoder/pooler", "albert.pooler", "dense"),
+    ("mlm/dense", "predictions.dense", "dense"),
+    ("mlm/norm", "predictions.LayerNorm", "norm"),
+    ("mlm", "predictions", "bias"),
+    ("sop/dense", "sop_classifier.classifier", "dense"),
+    ("classifier/dense", "classifier", "dense"),
+)
+ALIASES = (
+    ("encoder/word", "predictions.decoder", "embed"),
+    ("mlm", "predictions.decoder", "bias"),
+)
+PREFIX = "albert."
+BUFFERS = ("albert.embeddings.position_ids",)
+ARCHITECTURES = {
+    ("classifier",): "AlbertForSequenceClassification",
+    ("mlm", "sop"): "AlbertForPreTraining",
+    ("mlm",): "AlbertForMaskedLM",
+    (): "AlbertModel",
+}
+FIELDS = bert.FIELDS | {
+    "embedding_size": "embedding_size",
+    "num_groups": "num_hidden_groups",
+    "inner_layers": "inner_group_num",
+    "classifier_dropout": "classifier_dropout_prob",
+}
+FIXED = bert.FIXED

@@ -1,0 +1,82 @@
+"""DistilBERT (Sanh et al. 2019): BERT's encoder without segments and pooler, half as deep."""
+
+import dataclasses
+from typing import ClassVar
+
+from firth.errors import FirthError
+from firth.models import bert
+from firth.models.bert import Encoder
+
+__all__ = ["Config", "Encoder", "size"]
+
+SIZES = {"tiny": (1, 128), "mini": (2, 256), "small": (2, 512), "base": (6, 768)}
+
+
+def size(name: str) -> dict:
+    """Dimensions of a size: base is the paper's, the others are half of BERT's of that name."""
+    if name not in SIZES:
+        raise FirthError(f"DistilBERT has no size {name!r}; choose one of {', '.join(SIZES)}")
+    return bert.dimensions(*SIZES[name])
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(bert.Config):
+    """As BERT's, with DistilBERT-base as the default."""
+
+    classifier_hidden: ClassVar[str] = "relu"
+    classifier_input_dropout: ClassVar[bool] = False
+
+    num_layers: int = 6
+    type_vocab_size: int = 0
+    pooler: bool = False
+
+
+# ---------------------------------------------------------------- published names (Hugging Face)
+RANGES = bert.RANGES
+SEPARATORS = 1
+_LAYER = "distilbert.transformer.layer.{i}"
+NAMES = (
+    ("encoder/word", "distilbert.embeddings.word_embeddings", "embed"),
+    ("encoder/position", "distilbert.embeddings.position_embeddings", "embed"),
+    ("encoder/norm", "distilbert.embeddings.LayerNorm", "norm"),
+    *(
+        (f"encoder/stack/layer_{{i}}/{ours}", f"{_LAYER}.{theirs}", kind)
+        for ours, theirs, kind in (
+            ("attention/query", "attention.q_lin", "dense"),
+            ("attention/key", "attention.k_lin", "dense"),
+            ("attention/value", "attention.v_lin", "dense"),
+            ("attention/output", "attention.out_lin", "dense"),
+            ("attention_norm", "sa_layer_norm", "norm"),
+            ("mlp_in", "ffn.lin1", "dense"),
+            ("mlp_out", "ffn.lin2", "dense"),
+            ("mlp_norm", "output_layer_norm", "norm"),
+        )
+    ),
+    ("mlm/dense", "vocab_transform", "dense"),
+    ("mlm/norm", "vocab_layer_norm", "norm"),
+    ("mlm", "vocab_projector", "bias"),
+    ("classifier/hidden", "pre_classifier", "dense"),
+    ("classifier/dense", "classifier", "dense"),
+)
+ALIASES = (("encoder/word", "vocab_projector", "embed"),)
+PREFIX = "distilbert."
+BUFFERS = ("distilbert.embeddings.position_ids",)
+ARCHITECTURES = {
+    ("classifier",): "DistilBertForSequenceClassification",
+    ("mlm",): "DistilBertForMaskedLM",
+    (): "DistilBertModel",
+}
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "num_layers": "n_layers",
+    "hidden_size": "dim",
+    "num_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "max_length": "max_position_embeddings",
+    "activation": "activation",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "init_stddev": "initializer_range",
+    "classifier_dropout": "seq_classif_dropout",
+}
+FIXED = {"sinusoidal_pos_embds": False, "pruned_heads": {}, "quantization_config": None}

@@ -1,0 +1,72 @@
+"""ELECTRA (Clark et al. 2020): BERT's encoder with embeddings of their own size and no pooler.
+
+The discriminator detects replaced tokens; the generator is the same encoder, narrower. How the two
+are trained together is the objective's business (`objectives.rtd`).
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from firth.errors import FirthError
+from firth.models import bert
+from firth.models.bert import Encoder, encoder_names
+
+__all__ = ["Config", "Encoder", "size"]
+
+# (layers, hidden size, embedding size); small, base and large are the paper's (table 6).
+SIZES = {
+    "tiny": (2, 128, 64),
+    "mini": (4, 256, 128),
+    "small": (12, 256, 128),
+    "base": (12, 768, 768),
+    "large": (24, 1024, 1024),
+}
+
+
+def size(name: str) -> dict:
+    """Dimensions of a size of the discriminator."""
+    if name not in SIZES:
+        raise FirthError(f"ELECTRA has no size {name!r}; choose one of {', '.join(SIZES)}")
+    *body, embedding = SIZES[name]
+    return bert.dimensions(*body) | dict(embedding_size=embedding)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(bert.Config):
+    """As BERT's, with ELECTRA-small as the default."""
+
+    head_activation: ClassVar[str] = "gelu"
+    classifier_hidden: ClassVar[str] = "gelu"
+
+    hidden_size: int = 256
+    num_heads: int = 4
+    intermediate_size: int = 1024
+    embedding_size: int = 128
+    pooler: bool = False
+
+
+# ---------------------------------------------------------------- published names (Hugging Face)
+RANGES = bert.RANGES
+SEPARATORS = 1
+NAMES = (
+    *encoder_names("electra"),
+    ("encoder/project", "electra.embeddings_project", "dense"),
+    ("rtd/hidden", "discriminator_predictions.dense", "dense"),
+    ("rtd/dense", "discriminator_predictions.dense_prediction", "dense"),
+    ("mlm/dense", "generator_predictions.dense", "dense"),
+    ("mlm/norm", "generator_predictions.LayerNorm", "norm"),
+    ("mlm", "generator_lm_head", "bias"),
+    ("classifier/hidden", "classifier.dense", "dense"),
+    ("classifier/dense", "classifier.out_proj", "dense"),
+)
+ALIASES = (("encoder/word", "generator_lm_head", "embed"),)
+PREFIX = "electra."
+BUFFERS = ("electra.embeddings.position_ids",)
+ARCHITECTURES = {
+    ("classifier",): "ElectraForSequenceClassification",
+    ("rtd",): "ElectraForPreTraining",
+    ("mlm",): "ElectraForMaskedLM",
+    (): "ElectraModel",
+}
+FIELDS = bert.FIELDS | {"embedding_size": "embedding_size"}
+FIXED = bert.FIXED

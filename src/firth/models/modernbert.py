@@ -1,0 +1,344 @@
+"""ModernBERT (Warner et al. 2024): a current encoder under the same interface.
+
+Pre-norm, rotary positions, GeGLU, no biases, and attention that is global in every third layer and
+local in the others. B batch, L length, D hidden size, H heads, K head width, F MLP width.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from firth.errors import FirthError
+from firth.layers.attention import MASKED
+from firth.layers.dropout import Dropout
+from firth.layers.transformer import (
+    ACTIVATIONS,
+    check_body,
+    dense,
+    initializer,
+    layer_norm,
+    rematerialised,
+)
+from firth.models import bert
+from firth.models.model import Encoded
+
+# (layers, hidden size, heads, MLP width); base and large are the published ones.
+SIZES = {
+    "tiny": (3, 128, 2, 192),
+    "mini": (4, 256, 4, 384),
+    "small": (6, 512, 8, 768),
+    "base": (22, 768, 12, 1152),
+    "large": (28, 1024, 16, 2624),
+}
+
+
+def size(name: str) -> dict:
+    """Dimensions of a size."""
+    if name not in SIZES:
+        raise FirthError(f"ModernBERT has no size {name!r}; choose one of {', '.join(SIZES)}")
+    fields = ("num_layers", "hidden_size", "num_heads", "intermediate_size")
+    return dict(zip(fields, SIZES[name], strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Dimensions and numerics; the defaults are ModernBERT-base.
+
+    Layer i attends globally where `i % global_every` is 0, elsewhere to the `window` // 2 tokens on
+    either side; the rotary bases are `global_theta` and `local_theta`. `embedding_size` is as in
+    BERT (0: the hidden size; published models have no other).
+    """
+
+    bias: ClassVar[bool] = False
+    head_activation: ClassVar[str] = "gelu"
+    classifier_hidden: ClassVar[str] = "gelu"
+    classifier_input_dropout: ClassVar[bool] = False
+    classifier_norm: ClassVar[bool] = True
+    pooler: ClassVar[bool] = False
+    first_position: ClassVar[int] = 0
+
+    vocab_size: int = 50368
+    num_layers: int = 22
+    hidden_size: int = 768
+    num_heads: int = 12
+    intermediate_size: int = 1152
+    embedding_size: int = 0
+    max_length: int = 8192
+    global_every: int = 3
+    window: int = 128
+    global_theta: float = 160_000.0
+    local_theta: float = 10_000.0
+    activation: str = "gelu"
+    norm_epsilon: float = 1e-5
+    dropout: float = 0.0  # of the embeddings and the MLP
+    attention_dropout: float = 0.0
+    init_stddev: float = 0.02
+    scan: bool = False
+    remat: str = "none"
+    dtype: str = "float32"
+
+    embedding_width = bert.Config.embedding_width
+    projects = bert.Config.projects
+
+    def __post_init__(self):
+        check_body(self)
+        if self.hidden_size // self.num_heads % 2:
+            raise FirthError(
+                f"model.hidden_size={self.hidden_size} over num_heads={self.num_heads} gives heads "
+                "of an odd width; rotary positions need an even one"
+            )
+
+
+def rotary(length: int, width: int, theta: float):
+    """(cosines, sines) float32 [L, K] of the angles position x theta**(-2i/K) (Su et al. 2021)."""
+    rates = theta ** -(jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    angles_LK = jnp.arange(length, dtype=jnp.float32)[:, None] * jnp.tile(rates, 2)
+    return jnp.cos(angles_LK), jnp.sin(angles_LK)
+
+
+def rotate(x_BLHK, cosines_LK, sines_LK):
+    """Turn each pair (k, k + K/2) of a head by its position's angle, in float32."""
+    x = x_BLHK.astype(jnp.float32)
+    low, high = jnp.split(x, 2, axis=-1)
+    turned = jnp.concatenate([-high, low], axis=-1)
+    return (x * cosines_LK[:, None] + turned * sines_LK[:, None]).astype(x_BLHK.dtype)
+
+
+class Attention(nn.Module):
+    """Self-attention with one projection for query, key and value, and rotary positions."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(self, x_BLD, bias, rotation, *, train: bool):
+        """Return the output [B, L, D] and the probabilities [B, H, L, L] before dropout."""
+        c = self.config
+        B, L, D = x_BLD.shape
+        H, K = c.num_heads, D // c.num_heads
+        q_BLHK, k_BMHK, v_BMHK = jnp.moveaxis(
+            dense(c, 3 * D, "qkv")(x_BLD).reshape(B, L, 3, H, K), 2, 0
+        )
+        q_BLHK, k_BMHK = rotate(q_BLHK, *rotation), rotate(k_BMHK, *rotation)
+        scores_BHLM = jnp.einsum(
+            "BLHK,BMHK->BHLM", q_BLHK * K**-0.5, k_BMHK, preferred_element_type=jnp.float32
+        )
+        probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)
+        drop = Dropout(c.attention_dropout)
+        kept_BHLM = drop(probs_BHLM.astype(c.dtype), train=train)
+        out_BLHK = jnp.einsum("BHLM,BMHK->BLHK", kept_BHLM, v_BMHK)
+        out_BLD = dense(c, D, "output")(out_BLHK.reshape(B, L, D))
+        return drop(out_BLD, train=train), probs_BHLM
+
+
+class Block(nn.Module):
+    """One pre-norm layer; `first` has no norm of its own, since the embeddings have one."""
+
+    config: Config
+    first: bool = False
+
+    @nn.compact
+    def __call__(self, x_BLD, context, train: bool, attentions: bool):
+        """`context` is (bias, rotation). Returns the new hidden states and what is collected."""
+        c, (bias, rotation) = self.config, context
+        normed_BLD = x_BLD if self.first else layer_norm(c, "attention_norm")(x_BLD)
+        out_BLD, probs = Attention(c, name="attention")(normed_BLD, bias, rotation, train=train)
+        x_BLD += out_BLD
+        h_BL2F = dense(c, 2 * c.intermediate_size, "mlp_in")(layer_norm(c, "mlp_norm")(x_BLD))
+        value_BLF, gate_BLF = jnp.split(h_BL2F, 2, axis=-1)
+        h_BLF = Dropout(c.dropout)(ACTIVATIONS[c.activation](value_BLF) * gate_BLF, train=train)
+        x_BLD += dense(c, c.hidden_size, "mlp_out")(h_BLF)
+        return x_BLD, (x_BLD, probs if attentions else None)
+
+
+class ScannedBlock(Block):
+    """A layer that is told at run time whether it is a local one."""
+
+    def __call__(self, x_BLD, contexts, train: bool, attentions: bool, is_local):
+        """`contexts` are those of global and of local layers; `is_local` is a bool scalar."""
+        context = jax.tree.map(lambda far, near: jnp.where(is_local, near, far), *contexts)
+        return super().__call__(x_BLD, context, train, attentions)
+
+
+class Stack(nn.Module):
+    """`num_layers` blocks, unrolled, or all but the first (it has no norm) scanned as one."""
+
+    config: Config
+
+    @nn.compact
+    def __call__(self, x_BLD, contexts, *, train: bool, attentions: bool):
+        """`contexts` are those of global and of local layers. Returns as `transformer.Stack`."""
+        c, collected = self.config, []
+        unrolled = 1 if c.scan else c.num_layers
+        is_local_N = np.arange(c.num_layers) % c.global_every > 0
+        for i in range(unrolled):
+            layer = rematerialised(c, Block)(c, i == 0, name=f"layer_{i}")
+            x_BLD, out = layer(x_BLD, contexts[int(is_local_N[i])], train, attentions)
+            collected.append(jax.tree.map(lambda leaf: leaf[None], out))
+        if unrolled < c.num_layers:
+            layers = nn.scan(
+                rematerialised(c, ScannedBlock),
+                variable_axes={"params": 0},
+                split_rngs={"params": True, "dropout": True},
+                in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
+                length=c.num_layers - 1,
+            )(c, name="layers")
+            x_BLD, out = layers(x_BLD, contexts, train, attentions, is_local_N[1:])
+            collected.append(out)
+        hidden, probs = zip(*collected, strict=True)
+        return x_BLD, jnp.concatenate(hidden), jnp.concatenate(probs) if attentions else None
+
+
+class Encoder(nn.Module):
+    """Token embeddings, the layers and the final norm; the last hidden state is the normed one."""
+
+    config: Config
+
+    def setup(self):
+        """Name the parts."""
+        c = self.config
+        self.word = nn.Embed(
+            c.vocab_size, c.embedding_width, embedding_init=initializer(c), dtype=c.dtype
+        )
+        self.norm = layer_norm(c)
+        self.drop = Dropout(c.dropout)
+        if c.projects:
+            self.project = dense(c, c.hidden_size)
+        self.stack = Stack(c)
+        self.final_norm = layer_norm(c)
+
+    __call__ = bert.Encoder.__call__
+    decode = bert.Encoder.decode
+
+    def embed(self, tokens_BL, segments_BL, mask_BL, *, train: bool):
+        """Normalised token embeddings [B, L, E]; there are no segments."""
+        del segments_BL, mask_BL
+        c, L = self.config, tokens_BL.shape[1]
+        if c.max_length < L:
+            raise FirthError(f"rows of {L} tokens are beyond model.max_length={c.max_length}")
+        return self.drop(self.norm(self.word(tokens_BL)), train=train)
+
+    def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
+        """The layers over embedded tokens, which may be another encoder's."""
+        c, L = self.config, e_BLE.shape[1]
+        e_BLD = self.project(e_BLE) if c.projects else e_BLE
+        place_L = jnp.arange(L)
+        near_LM = jnp.abs(place_L[:, None] - place_L) <= c.window // 2
+        everywhere = jnp.broadcast_to(mask_BL[:, None, None, :], (len(mask_BL), 1, L, L))
+        contexts = tuple(
+            (jnp.where(visible, 0.0, MASKED), rotary(L, c.hidden_size // c.num_heads, theta))
+            for visible, theta in (
+                (everywhere, c.global_theta),
+                (everywhere & near_LM, c.local_theta),
+            )
+        )
+        last_BLD, layers, probs = self.stack(e_BLD, contexts, train=train, attentions=attentions)
+        last_BLD = self.final_norm(last_BLD)
+        hidden = jnp.concatenate([e_BLD[None], layers[:-1], last_BLD[None]])
+        return Encoded(last=last_BLD, hidden=hidden, attentions=probs)
+
+
+# ---------------------------------------------------------------- published names (Hugging Face)
+RANGES = {"i": "num_layers"}
+SEPARATORS = 1
+NAMES = (
+    ("encoder/word", "model.embeddings.tok_embeddings", "embed"),
+    ("encoder/norm", "model.embeddings.norm", "scale"),
+    *(
+        (f"encoder/stack/layer_{{i}}/{ours}", f"model.layers.{{i}}.{theirs}", kind)
+        for ours, theirs, kind in (
+            ("attention_norm", "attn_norm", "scale"),
+            ("attention/qkv", "attn.Wqkv", "kernel"),
+            ("attention/output", "attn.Wo", "kernel"),
+            ("mlp_norm", "mlp_norm", "scale"),
+            ("mlp_in", "mlp.Wi", "kernel"),
+            ("mlp_out", "mlp.Wo", "kernel"),
+        )
+    ),
+    ("encoder/final_norm", "model.final_norm", "scale"),
+    ("mlm/dense", "head.dense", "kernel"),
+    ("mlm/norm", "head.norm", "scale"),
+    ("mlm", "decoder", "bias"),
+    ("classifier/hidden", "head.dense", "kernel"),
+    ("classifier/norm", "head.norm", "scale"),
+    ("classifier/dense", "classifier", "dense"),
+)
+ALIASES = (("encoder/word", "decoder", "embed"),)
+CONTESTED = ("classifier", "mlm", "classifier.weight")  # two heads publish a `head`; see published
+PREFIX = "model."
+BUFFERS = ()
+ARCHITECTURES = {
+    ("classifier",): "ModernBertForSequenceClassification",
+    ("mlm",): "ModernBertForMaskedLM",
+    (): "ModernBertModel",
+}
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "num_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_length": "max_position_embeddings",
+    "window": "local_attention",
+    "activation": "hidden_activation",
+    "norm_epsilon": "norm_eps",
+    "dropout": "mlp_dropout",
+    "attention_dropout": "attention_dropout",
+    "init_stddev": "initializer_range",
+    "classifier_dropout": "classifier_dropout",
+}
+FIXED = {
+    "norm_bias": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "decoder_bias": True,
+    "classifier_bias": False,
+    "classifier_activation": "gelu",
+    "classifier_pooling": "cls",
+    "quantization_config": None,
+}
+
+
+def from_published(spec: dict, config: dict, where: str):
+    """Fill in the pattern of local layers and the rotary bases, in the new or the old spelling."""
+    kinds = config.get("layer_types")
+    every = config.get("global_attn_every_n_layers", 3)
+    if kinds is not None:
+        pattern = [kind == "full_attention" for kind in kinds]
+        every = next((i for i in range(1, len(pattern)) if pattern[i]), len(pattern))
+        if pattern != [i % every == 0 for i in range(spec["num_layers"])]:
+            raise FirthError(
+                f"{where}: layer_types={kinds!r}: expected full attention every n layers"
+            )
+    spec["global_every"] = every
+    turns = config.get("rope_parameters") or {}
+    for field, kind, old in (
+        ("global_theta", "full_attention", "global_rope_theta"),
+        ("local_theta", "sliding_attention", "local_rope_theta"),
+    ):
+        turn = turns.get(kind) or {}
+        if turn.get("rope_type", "default") != "default":
+            raise FirthError(f"{where}: rope_parameters[{kind!r}]={turn!r} is not supported")
+        theta = turn.get("rope_theta", config.get(old))
+        spec[field] = float(spec[field] if theta is None else theta)
+
+
+def to_published(config: dict, spec: dict):
+    """The same in the other direction."""
+    config["layer_types"] = [
+        "sliding_attention" if i % spec["global_every"] else "full_attention"
+        for i in range(spec["num_layers"])
+    ]
+    config["rope_parameters"] = {
+        kind: {"rope_theta": spec[field], "rope_type": "default"}
+        for kind, field in (
+            ("full_attention", "global_theta"),
+            ("sliding_attention", "local_theta"),
+        )
+    }
+    config["embedding_dropout"] = spec["dropout"]
+    for key in ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"):
+        config.pop(key, None)

@@ -1,0 +1,87 @@
+"""RoBERTa (Liu et al. 2019): BERT's encoder without segments, positions counted from padding's id.
+
+The position table has pad_id + 1 rows before the first real token's; padding gets the last of them
+(fairseq's convention, which the published 514 rows for 512 tokens come from).
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from firth.errors import FirthError
+from firth.models import bert
+from firth.models.bert import ALIASES as BERT_ALIASES
+from firth.models.bert import Encoder, encoder_names
+
+__all__ = ["Config", "Encoder", "size"]
+
+SIZES = {"tiny": (2, 128), "small": (4, 512), "base": (12, 768), "large": (24, 1024)}
+
+
+def size(name: str) -> dict:
+    """Dimensions of a size: base and large are the paper's, the others train on a laptop."""
+    if name not in SIZES:
+        raise FirthError(f"RoBERTa has no size {name!r}; choose one of {', '.join(SIZES)}")
+    return bert.dimensions(*SIZES[name])
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(bert.Config):
+    """As BERT's, with RoBERTa-base as the default; `pad_id` decides where positions begin."""
+
+    head_activation: ClassVar[str] = "gelu"
+    classifier_hidden: ClassVar[str] = "tanh"
+
+    vocab_size: int = 50265
+    type_vocab_size: int = 1
+    norm_epsilon: float = 1e-5
+    pooler: bool = False
+    pad_id: int = 1
+
+    @property
+    def first_position(self) -> int:
+        """Row of the position table that the first token gets."""
+        return self.pad_id + 1
+
+
+# ---------------------------------------------------------------- published names (Hugging Face)
+RANGES = bert.RANGES
+SEPARATORS = 2  # <s> A </s></s> B </s>
+NAMES = (
+    *encoder_names("roberta"),
+    ("encoder/pooler", "roberta.pooler.dense", "dense"),
+    ("mlm/dense", "lm_head.dense", "dense"),
+    ("mlm/norm", "lm_head.layer_norm", "norm"),
+    ("mlm", "lm_head", "bias"),
+    ("classifier/hidden", "classifier.dense", "dense"),
+    ("classifier/dense", "classifier.out_proj", "dense"),
+)
+ALIASES = tuple(
+    (ours, theirs.replace("cls.predictions.decoder", "lm_head.decoder"), kind)
+    for ours, theirs, kind in BERT_ALIASES
+)
+PREFIX = "roberta."
+BUFFERS = ("roberta.embeddings.position_ids",)
+ARCHITECTURES = {
+    ("classifier",): "RobertaForSequenceClassification",
+    ("mlm",): "RobertaForMaskedLM",
+    (): "RobertaModel",
+}
+FIELDS = {k: v for k, v in bert.FIELDS.items() if k != "max_length"}
+FIXED = bert.FIXED
+
+
+def from_published(spec: dict, config: dict, where: str):
+    """Fill in `pad_id` and `max_length`, which the published rows of positions include."""
+    pad_id, rows = config.get("pad_token_id"), config.get("max_position_embeddings", 514)
+    spec["pad_id"] = 1 if pad_id is None else pad_id
+    if not isinstance(rows, int) or not isinstance(spec["pad_id"], int):
+        raise FirthError(f"{where}: max_position_embeddings={rows!r} and pad_token_id={pad_id!r}")
+    spec["max_length"] = rows - spec["pad_id"] - 1
+    if spec["max_length"] < 1:
+        raise FirthError(f"{where}: max_position_embeddings={rows} leaves no row for a token")
+
+
+def to_published(config: dict, spec: dict):
+    """The same in the other direction."""
+    config["pad_token_id"] = spec["pad_id"]
+    config["max_position_embeddings"] = spec["max_length"] + spec["pad_id"] + 1
