@@ -184,12 +184,15 @@ def read_lines(path: str, errors: str = "strict") -> Iterator[tuple[str, Text]]:
                     "convert it, or give --errors=replace"
                 ) from None
             begin += len(line)
-            parts = text.rstrip("\r\n").split("\t")
-            if len(parts) > 2:
-                raise FirthError(
-                    f"{name}:{number}: {len(parts)} texts between tabs, expected one or two"
-                )
-            yield f"{name}:{number}", parts[0] if len(parts) == 1 else tuple(parts)
+            yield f"{name}:{number}", parse_line(f"{name}:{number}", text.rstrip("\r\n"))
+
+
+def parse_line(name: str, text: str) -> Text:
+    """A text, or a pair where there is a tab; FirthError calling it `name` for more tabs."""
+    parts = text.split("\t")
+    if len(parts) > 2:
+        raise FirthError(f"{name}: {len(parts)} texts between tabs, expected one or two")
+    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _open(path: str):
