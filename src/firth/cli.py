@@ -9,6 +9,7 @@ VERBS = {
     "train": ("firth.train", "pretrain or fine-tune from a recipe"),
     "evaluate": ("firth.evaluate", "measure a run's newest or best checkpoint"),
     "represent": ("firth.represent", "turn texts into vectors"),
+    "fill": ("firth.fill", "list the likeliest words for each [MASK]"),
     "convert": ("firth.convert", "published weights to Firth and back"),
 }
 

@@ -146,6 +146,21 @@ class Encoder:
             attentions=attended if attentions else None,
         )
 
+    def fill(self, texts: Text | Sequence[Text], *, top: int = 5, targets=None) -> list:
+        """The likeliest tokens for each mask of the texts; see `firth.fill.fill`.
+
+        Args:
+          texts: a string with "[MASK]" in it, a pair, or a list of strings and pairs.
+          top: how many choices a mask gets.
+          targets: choose among these words alone.
+
+        Returns one `firth.fill.Filled` a mask: `row` (which text), `position`, and `choices`, each
+        with `token`, `id`, `probability` and `text`. Raises FirthError as `firth.fill.fill` does.
+        """
+        from firth.fill import fill
+
+        return fill(self, texts, top, targets)
+
     def frame(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
         """(ids int32 [n], where the second text begins) of each text, [CLS] and [SEP] included.
 
