@@ -1,7 +1,10 @@
 """Corruptions of token batches, on the device, inside the jitted step.
 
-Every random choice is keyed by the row's example number (and by the step, when masking is
-dynamic), so it does not depend on the batch, the device or the host that the row lands on.
+How many tokens are predicted, which ones, and what stands in their place; `spans` chooses runs of
+words. Every random choice is keyed by the row's example number (and by the step, when masking is
+dynamic), so it does not depend on the batch, the device or the host that the row lands on. The
+choices of one row fold different numbers into its key: 0 the order of its positions, 1 and 2 their
+replacement, 3 the count and 4 the lengths of spans.
 
 B batch, L length, P prediction slots, V vocabulary.
 """
@@ -30,6 +33,19 @@ def prediction_counts(length: int, rate: float, max_predictions: int) -> np.ndar
     return np.clip(counts, 1, max_predictions).astype(np.int32)
 
 
+def drawn_counts(keys_B, sizes_B, length: int, rate: float, max_predictions: int):
+    """Number of predictions of rows with n = `sizes_B` tokens, specials included: int32 [B].
+
+    `min(max_predictions, floor(rate * n + U))` with U uniform over [0, 1), a draw for each row, as
+    RoBERTa's code (fairseq) counts: `rate * n` on average where the cap allows, and maybe none.
+    """
+    exact = rate * np.arange(length + 1)  # float64, so the average is not off by a rounding
+    whole, part = np.floor(exact), exact - np.floor(exact)
+    u_B = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 3)))(keys_B)
+    up_B = u_B >= jnp.asarray(1 - part, jnp.float32)[sizes_B]
+    return jnp.minimum(jnp.asarray(whole, jnp.int32)[sizes_B] + up_B, max_predictions)
+
+
 def select_tokens(keys_B, candidates_BL, counts_B, slots: int):
     """Choose `counts_B` of the candidates uniformly without replacement.
 
@@ -37,11 +53,53 @@ def select_tokens(keys_B, candidates_BL, counts_B, slots: int):
     hold position 0 and weight 0. Rows with fewer candidates than asked give all they have.
     """
     L = candidates_BL.shape[1]
-    noise_BL = jax.vmap(lambda key: _noise(key, L))(keys_B)
-    order_BP = jnp.argsort(jnp.where(candidates_BL, noise_BL, 2.0), axis=1)[:, :slots]
-    wanted_B = jnp.minimum(counts_B, candidates_BL.sum(1))
-    chosen_BP = jnp.arange(order_BP.shape[1]) < wanted_B[:, None]
-    return _pack(jnp.where(chosen_BP, order_BP, L), L)
+    noise_BL = jax.vmap(lambda key: noise(key, L))(keys_B)
+    return _select_least(noise_BL, candidates_BL, counts_B, slots)
+
+
+def smoothed_weights(counts_V, smoothing: float, special_ids) -> np.ndarray:
+    """Weights float32 [V] of DistilBERT's choice: `max(count, 1) ** -smoothing`, specials 0.
+
+    Sanh et al. 2019 take 0.7, which prefers rare tokens as XLM does; 0 makes all tokens equal.
+    """
+    weights = np.maximum(np.asarray(counts_V, np.float64), 1) ** -smoothing
+    weights[list(special_ids)] = 0
+    return weights.astype(np.float32)
+
+
+def select_weighted(keys_B, candidates_BL, weights_BL, counts_B, slots: int):
+    """Choose `counts_B` candidates without replacement, each with chance in proportion to weight.
+
+    One after another, from what is left, as `torch.multinomial` draws for DistilBERT (Sanh et al.
+    2019): the largest of log weight + Gumbel noise. The original draws jointly over its whole
+    batch; here each row has its own count, so that its mask does not depend on its batch. Tokens
+    of weight 0 are never chosen. Returns as `select_tokens`.
+    """
+    L = candidates_BL.shape[1]
+    gumbel_BL = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, 0), (L,)))(keys_B)
+    score_BL = jnp.log(weights_BL) + gumbel_BL
+    return _select_least(-score_BL, candidates_BL & (weights_BL > 0), counts_B, slots)
+
+
+def select_with_replacement(keys_B, candidates_BL, counts_B, slots: int):
+    """Draw `counts_B` times from the candidates, uniformly and independently of what was drawn.
+
+    ELECTRA's code (Clark et al. 2020) draws so. A position drawn twice fills two slots: it counts
+    twice in a loss over slots, and fewer than `counts_B` tokens are corrupted; `replace` leaves
+    open which of its two replacements such a token gets. Returns as `select_tokens`, with equal
+    positions side by side; a row without candidates predicts nothing.
+    """
+
+    def row(key, candidates_L):
+        key, total = jax.random.fold_in(key, 0), candidates_L.sum()
+        number_P = jax.random.randint(key, (slots,), 0, jnp.maximum(total, 1))
+        return jnp.argsort(~candidates_L)[number_P]  # the candidates in order, then the others
+
+    position_BP = jax.vmap(row)(keys_B, candidates_BL)
+    drawn_B = jnp.where(candidates_BL.any(1), counts_B, 0)
+    drawn_BP = jnp.arange(slots) < drawn_B[:, None]
+    L = candidates_BL.shape[1]
+    return pack(jnp.where(drawn_BP, position_BP, L), L)
 
 
 def select_words(keys_B, candidates_BL, starts_BL, counts_B, slots: int):
@@ -56,7 +114,7 @@ def select_words(keys_B, candidates_BL, starts_BL, counts_B, slots: int):
         L = candidates_L.shape[0]
         word_L = jnp.cumsum((starts_L | ~candidates_L).at[0].set(True)) - 1
         sizes_L = jnp.zeros(L, jnp.int32).at[word_L].add(candidates_L)
-        order_L = jnp.argsort(jnp.where(sizes_L > 0, _noise(key, L), 2.0))
+        order_L = jnp.argsort(jnp.where(sizes_L > 0, noise(key, L), 2.0))
 
         def take(total, size):
             fits = (size > 0) & (total + size <= count)
@@ -68,16 +126,25 @@ def select_words(keys_B, candidates_BL, starts_BL, counts_B, slots: int):
 
     L = candidates_BL.shape[1]
     positions_BL = jax.vmap(row)(keys_B, candidates_BL, starts_BL, counts_B)
-    return _pack(jnp.sort(positions_BL, axis=1)[:, :slots], L)
+    return pack(jnp.sort(positions_BL, axis=1)[:, :slots], L)
 
 
-def _noise(key, L: int):
-    """Uniform noise [L] for the choice of positions; `replace` folds other numbers into the key."""
+def _select_least(score_BL, candidates_BL, counts_B, slots: int):
+    """The `counts_B` candidates of the lowest score, or all where there are fewer."""
+    L = candidates_BL.shape[1]
+    order_BP = jnp.argsort(jnp.where(candidates_BL, score_BL, jnp.inf), axis=1)[:, :slots]
+    wanted_B = jnp.minimum(counts_B, candidates_BL.sum(1))
+    chosen_BP = jnp.arange(order_BP.shape[1]) < wanted_B[:, None]
+    return pack(jnp.where(chosen_BP, order_BP, L), L)
+
+
+def noise(key, L: int):
+    """Uniform noise [L] in [0, 1) of one row, for the order of its positions."""
     return jax.random.uniform(jax.random.fold_in(key, 0), (L,))
 
 
-def _pack(positions_BP, L: int):
-    """Sort positions and turn the filler L into position 0 with weight 0."""
+def pack(positions_BP, L: int):
+    """Positions int32 [B, P], ascending, and weights float32 [B, P]; L marks an unused slot."""
     positions_BP = jnp.sort(positions_BP, axis=1).astype(jnp.int32)
     used_BP = positions_BP < L
     return jnp.where(used_BP, positions_BP, 0), used_BP.astype(jnp.float32)
@@ -89,17 +156,22 @@ def gather(x_BL, positions_BP):
     return jnp.take_along_axis(x_BL, index, axis=1)
 
 
-def replace(keys_B, tokens_BL, positions_BP, weights_BP, *, mask_id, vocab_size, rates):
+def replace(keys_B, tokens_BL, positions_BP, weights_BP, *, mask_id, vocab_size, rates, avoid=()):
     """Replace the chosen tokens: [MASK] and a random token with probabilities `rates`, else keep.
 
     `rates` is (mask, random), (0.8, 0.1) in the paper. Each token draws independently; a random
-    token is uniform over the whole vocabulary, specials included, as in the BERT code.
+    token is uniform over the vocabulary without the ids to `avoid`. The BERT code avoids none, not
+    even specials; RoBERTa's avoids them.
     """
+    avoid = np.unique(np.asarray(avoid, np.int32))  # ascending
     P = positions_BP.shape[1]
     draw_BP = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, 1), (P,)))(keys_B)
     random_BP = jax.vmap(
-        lambda k: jax.random.randint(jax.random.fold_in(k, 2), (P,), 0, vocab_size)
+        lambda k: jax.random.randint(jax.random.fold_in(k, 2), (P,), 0, vocab_size - len(avoid))
     )(keys_B)
+    if len(avoid):  # the n-th other id comes after each avoided one with at most n others before
+        others_before = avoid - np.arange(len(avoid), dtype=np.int32)
+        random_BP += jnp.searchsorted(others_before, random_BP, side="right")
     mask_rate, random_rate = rates
     original_BP = gather(tokens_BL, positions_BP)
     new_BP = jnp.where(
