@@ -13,7 +13,7 @@ from quick import jit
 
 from firth.errors import FirthError
 from firth.models.model import create
-from firth.objectives.mlm import MaskedLM, from_config
+from firth.objectives.mlm import COUNTINGS, MASKINGS, MaskedLM, from_config
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, CLS, SEP)
@@ -243,7 +243,13 @@ def test_bfloat16_gives_float32_losses_near_those_of_float32(params, clean, valu
 
 FIELDS = dict(masking="token", rate=0.15, max_predictions=20, mask_rate=0.8, random_rate=0.1)
 TOKENIZER = SimpleNamespace(
-    mask_id=4, pad_id=0, cls_id=2, sep_id=None, vocab_size=V, word_starts=np.ones(V, bool)
+    mask_id=4,
+    pad_id=0,
+    cls_id=2,
+    sep_id=None,
+    vocab_size=V,
+    word_starts=np.ones(V, bool),
+    special_ids=frozenset({0, 1, 2, 4}),
 )
 
 
@@ -251,18 +257,62 @@ def test_from_config_takes_its_ids_from_the_tokenizer():
     objective = from_config(dict(FIELDS, pairs="nsp"), TOKENIZER)
     assert objective.special_ids == (0, 2) and objective.mask_id == 4
     assert objective.rates == (0.8, 0.1) and objective.vocab_size == V
+    assert objective.reserved_ids == (0, 1, 2, 4)
+
+
+def test_a_config_without_the_newer_fields_is_that_of_bert():
+    objective = from_config(dict(FIELDS), TOKENIZER)
+    assert (objective.counting, objective.mask_specials, objective.random_specials) == (
+        "round",
+        False,
+        True,
+    )
+
+
+def test_a_config_may_ask_for_what_roberta_does():
+    roberta = dict(counting="floor", mask_specials=True, random_specials=False)
+    objective = from_config(FIELDS | roberta, TOKENIZER)
+    assert {name: getattr(objective, name) for name in roberta} == roberta
+
+
+@pytest.mark.parametrize(("fields", "smoothing"), [({}, 0.7), ({"smoothing": 0.5}, 0.5)])
+def test_a_config_by_frequency_gets_its_weights_from_the_counts(fields, smoothing):
+    counts = np.arange(V) ** 2
+    fields = FIELDS | {"masking": "frequency", "token_counts": counts} | fields
+    weights = from_config(fields, TOKENIZER).token_weights
+    assert set(np.flatnonzero(weights == 0)) == {0, 1, 2, 4}
+    np.testing.assert_allclose(weights[[3, 40]], [9**-smoothing, 1600**-smoothing], rtol=1e-6)
+
+
+@pytest.mark.parametrize("masking", MASKINGS)
+@pytest.mark.parametrize("counting", COUNTINGS)
+def test_every_masking_and_counting_gives_batches_of_the_same_form(clean, masking, counting):
+    fields = FIELDS | {"masking": masking, "counting": counting, "token_counts": np.ones(V)}
+    objective = from_config(fields, TOKENIZER)
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
+    for name in ("positions", "targets", "target_weights"):
+        assert batch[name].shape == (B, L)
+        assert batch[name].dtype == (np.float32 if "weights" in name else np.int32)
+    assert 0 < batch["target_weights"].sum() < B * L and batch["target_weights"][5].sum() == 0
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"masking": "span"}, "objective.masking='span' is unknown"),
+        ({"masking": "spans"}, "objective.masking='spans' is unknown; one of .*'ngram', 'span'"),
+        ({"counting": "ceil"}, "objective.counting='ceil' is unknown; one of .'round', 'floor'"),
         ({"pairs": "sop"}, "objective.pairs='sop' is unknown"),
         ({"rate": 0.0}, "select nothing"),
         ({"rate": 1.5}, "select nothing"),
         ({"max_predictions": 0}, "select nothing"),
         ({"mask_rate": 0.95, "random_rate": 0.1}, "add up to more than 1"),
         ({"mask_rate": -0.1}, "negative"),
+        ({"masking": "frequency"}, "objective.masking='frequency' needs token_weights"),
+        ({"masking": "frequency", "token_weights": np.zeros(V)}, "from 0.0 to 0.0 .*some positive"),
+        ({"masking": "frequency", "token_weights": np.full(V, -1.0)}, "expected finite .*negative"),
+        ({"masking": "frequency", "token_weights": np.full(V, np.inf)}, "expected finite"),
+        ({"masking": "frequency", "token_weights": np.ones(V - 1)}, r"\(40,\) .* expected \(41,\)"),
+        ({"masking": "word", "mask_specials": True}, "mask_specials=True with masking='word'"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, message):
@@ -270,11 +320,23 @@ def test_what_cannot_be_is_refused(changes, message):
         from_config(FIELDS | changes, TOKENIZER)
 
 
+def test_random_tokens_need_a_vocabulary_with_tokens_that_are_not_special():
+    tokenizer = SimpleNamespace(**vars(TOKENIZER) | {"special_ids": frozenset(range(V))})
+    with pytest.raises(FirthError, match=r"random_specials=False leaves no .* all 41 tokens"):
+        from_config(FIELDS | {"random_specials": False}, tokenizer)
+
+
 def test_a_tokenizer_without_a_mask_or_word_starts_is_refused():
     with pytest.raises(FirthError, match="mask token"):
         from_config(dict(FIELDS), SimpleNamespace(**vars(TOKENIZER) | {"mask_id": None}))
-    with pytest.raises(FirthError, match="word starts"):
-        from_config(
-            FIELDS | {"masking": "word"},
-            SimpleNamespace(**vars(TOKENIZER) | {"word_starts": None}),
-        )
+
+
+@pytest.mark.parametrize("masking", ["word", "ngram", "span"])
+def test_a_masking_of_words_needs_the_word_starts_of_its_vocabulary(masking):
+    for starts, message in (
+        (None, f"objective.masking='{masking}' needs a tokenizer that keeps word starts"),
+        (np.ones(V + 1, bool), r"word_starts of shape \(42,\) .* expected \(41,\)"),
+    ):
+        tokenizer = SimpleNamespace(**vars(TOKENIZER) | {"word_starts": starts})
+        with pytest.raises(FirthError, match=message):
+            from_config(FIELDS | {"masking": masking}, tokenizer)

@@ -6,17 +6,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.objectives import mask
+from firth.objectives import mask, spans
 from firth.objectives.losses import cross_entropy
+
+MASKINGS = ("token", "word", "ngram", "span", "frequency")
+COUNTINGS = ("round", "floor")
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskedLM:
     """Predict the original tokens at corrupted positions; `pairs="nsp"` adds the pair loss.
 
-    `masking` chooses single tokens or whole words, up to `max_predictions` a row; `rates` are the
-    fractions of (mask token, random token) among them. `special_ids` are never chosen, and
-    `word_starts` (bool [V]) marks the tokens that begin a word.
+    `masking` chooses up to `max_predictions` tokens a row: single tokens, whole words, ALBERT's
+    n-grams of words, SpanBERT's spans of words, or single tokens by frequency, as DistilBERT does.
+    `rates` are the fractions of (mask token, random token) among them. `word_starts` (bool [V])
+    marks the tokens that begin a word, which words, n-grams and spans need; frequency needs
+    `token_weights` (float32 [V], from `mask.smoothed_weights`).
+
+    `counting` is BERT's "round" or RoBERTa's "floor" with a random remainder. `special_ids` are
+    never chosen, unless `mask_specials` asks for them as RoBERTa does; padding never is. Without
+    `random_specials`, random tokens are none of `special_ids`, `reserved_ids` and `mask_id`.
     """
 
     mask_id: int
@@ -28,9 +37,18 @@ class MaskedLM:
     max_predictions: int = 20
     rates: tuple[float, float] = (0.8, 0.1)
     pairs: str = "none"
+    counting: str = "round"
+    mask_specials: bool = False
+    random_specials: bool = True
+    reserved_ids: tuple[int, ...] = ()
+    token_weights: np.ndarray | None = None
 
     def __post_init__(self):
-        for name, known in (("masking", ("token", "word")), ("pairs", ("none", "nsp"))):
+        for name, known in (
+            ("masking", MASKINGS),
+            ("counting", COUNTINGS),
+            ("pairs", ("none", "nsp")),
+        ):
             if getattr(self, name) not in known:
                 raise FirthError(
                     f"objective.{name}={getattr(self, name)!r} is unknown; one of {known}"
@@ -45,8 +63,42 @@ class MaskedLM:
                 f"objective.mask_rate={self.rates[0]} and random_rate={self.rates[1]} must not be "
                 "negative or add up to more than 1; what is left of 1 keeps its token"
             )
-        if self.masking == "word" and self.word_starts is None:
-            raise FirthError("objective.masking='word' needs a tokenizer that keeps word starts")
+        if self.mask_specials and self.masking != "token":
+            raise FirthError(
+                f"objective.mask_specials=True with masking={self.masking!r}: only masking='token' "
+                "can choose special tokens; words, n-grams and spans end at them, and their "
+                "frequency weighs nothing"
+            )
+        if not self.random_specials and len(self._avoided()) >= self.vocab_size:
+            raise FirthError(
+                f"objective.random_specials=False leaves no random token: all {self.vocab_size} "
+                "tokens are special; expected a vocabulary with others"
+            )
+        if self.masking in ("word", "ngram", "span"):
+            self._check_table("word_starts", "a tokenizer that keeps word starts")
+        if self.masking == "frequency":
+            self._check_table("token_weights", "token_weights, from mask.smoothed_weights")
+            weights = np.asarray(self.token_weights)
+            if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
+                raise FirthError(
+                    f"token_weights from {weights.min()} to {weights.max()} cannot choose tokens; "
+                    "expected finite weights, none negative and some positive"
+                )
+
+    def _check_table(self, name: str, needed: str):
+        """Refuse a masking whose table of the vocabulary is missing or of another vocabulary."""
+        table = getattr(self, name)
+        if table is None:
+            raise FirthError(f"objective.masking={self.masking!r} needs {needed}")
+        if np.shape(table) != (self.vocab_size,):
+            raise FirthError(
+                f"{name} of shape {np.shape(table)} for objective.masking={self.masking!r}; "
+                f"expected ({self.vocab_size},), one for each token of the vocabulary"
+            )
+
+    def _avoided(self) -> set[int]:
+        """Ids that random tokens avoid when `random_specials` is False."""
+        return {*self.special_ids, *self.reserved_ids, self.mask_id}
 
     @property
     def heads(self):
@@ -61,19 +113,12 @@ class MaskedLM:
     def corrupt(self, batch, key):
         """Add `positions`, `targets` and `target_weights` [B, P] and corrupt `tokens` [B, L]."""
         tokens_BL, mask_BL = batch["tokens"], batch["mask"]
-        L = tokens_BL.shape[1]
         keys_B = mask.row_keys(key, batch)
-        special_BL = jnp.isin(tokens_BL, jnp.asarray(self.special_ids))
-        candidates_BL = mask_BL & ~special_BL
-        counts = mask.prediction_counts(L, self.rate, self.max_predictions)
-        counts_B = jnp.asarray(counts)[mask_BL.sum(1)]
-        slots = min(self.max_predictions, L)
-        if self.masking == "word":
-            starts_BL = jnp.asarray(self.word_starts)[tokens_BL]
-            chosen = mask.select_words(keys_B, candidates_BL, starts_BL, counts_B, slots)
-        else:
-            chosen = mask.select_tokens(keys_B, candidates_BL, counts_B, slots)
-        positions_BP, weights_BP = chosen
+        candidates_BL = mask_BL
+        if not self.mask_specials:
+            candidates_BL &= ~jnp.isin(tokens_BL, jnp.asarray(self.special_ids))
+        counts_B = self._counts(keys_B, mask_BL)
+        positions_BP, weights_BP = self._select(keys_B, tokens_BL, candidates_BL, counts_B)
         corrupted_BL = mask.replace(
             keys_B,
             tokens_BL,
@@ -82,6 +127,7 @@ class MaskedLM:
             mask_id=self.mask_id,
             vocab_size=self.vocab_size,
             rates=self.rates,
+            avoid=() if self.random_specials else tuple(self._avoided()),
         )
         return batch | {
             "tokens": corrupted_BL,
@@ -89,6 +135,27 @@ class MaskedLM:
             "targets": mask.gather(tokens_BL, positions_BP),
             "target_weights": weights_BP,
         }
+
+    def _counts(self, keys_B, mask_BL):
+        """How many tokens to choose in each row, int32 [B]."""
+        sizes_B, L = mask_BL.sum(1), mask_BL.shape[1]
+        if self.counting == "floor":
+            return mask.drawn_counts(keys_B, sizes_B, L, self.rate, self.max_predictions)
+        return jnp.asarray(mask.prediction_counts(L, self.rate, self.max_predictions))[sizes_B]
+
+    def _select(self, keys_B, tokens_BL, candidates_BL, counts_B):
+        """Positions and weights [B, P] of the tokens that `masking` chooses."""
+        slots = min(self.max_predictions, tokens_BL.shape[1])
+        if self.masking == "token":
+            return mask.select_tokens(keys_B, candidates_BL, counts_B, slots)
+        if self.masking == "frequency":
+            weights_BL = jnp.asarray(self.token_weights, jnp.float32)[tokens_BL]
+            return mask.select_weighted(keys_B, candidates_BL, weights_BL, counts_B, slots)
+        starts_BL = jnp.asarray(self.word_starts)[tokens_BL]
+        if self.masking == "word":
+            return mask.select_words(keys_B, candidates_BL, starts_BL, counts_B, slots)
+        probs = spans.ngram_probs() if self.masking == "ngram" else spans.geometric_probs()
+        return spans.select_spans(keys_B, candidates_BL, starts_BL, counts_B, slots, probs)
 
     def weights(self, batch):
         """What each term's sum is divided by, over the whole (corrupted) batch."""
@@ -124,17 +191,25 @@ def _rows(batch):
 
 
 def from_config(fields: dict, tokenizer, task=None) -> MaskedLM:
-    """Build from a config's `objective` section."""
+    """Build from a config's `objective` section.
+
+    For masking="frequency" the caller adds `token_counts` ([V], of the corpus) to the fields;
+    `smoothing` is the config's own, 0.7 if it is not there.
+    """
     del task
     rates = (fields.pop("mask_rate"), fields.pop("random_rate"))
+    smoothing, counts = fields.pop("smoothing", 0.7), fields.pop("token_counts", None)
     if tokenizer.mask_id is None:
         raise FirthError("masked language modelling needs a tokenizer with a mask token")
     special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+    if counts is not None:
+        fields["token_weights"] = mask.smoothed_weights(counts, smoothing, tokenizer.special_ids)
     return MaskedLM(
         mask_id=tokenizer.mask_id,
         vocab_size=tokenizer.vocab_size,
         special_ids=tuple(i for i in special if i is not None),
         word_starts=tokenizer.word_starts,
         rates=rates,
+        reserved_ids=tuple(sorted(tokenizer.special_ids)),
         **fields,
     )
