@@ -15,6 +15,7 @@ from made_rows import (
     SEP,
     SPECIAL,
     UNLIKELY,
+    Hashable,
     chosen,
     corrupt,
     keys,
@@ -162,7 +163,7 @@ def test_rare_tokens_are_chosen_as_their_weights_say():
 def test_several_are_drawn_one_after_another_from_what_is_left():
     """Chance of a pair: w_i * w_j / (1 - w_i) + w_j * w_i / (1 - w_j); never a weight of zero."""
     weights, n = np.array([0.1, 0.2, 0.0, 0.3, 0.4]), 20_000
-    select = jit(functools.partial(mask.select_weighted, slots=4))
+    select = jit(functools.partial(mask.select_weighted, slots=5))
     rows, every = np.tile(weights, (n, 1)).astype(np.float32), np.ones((n, 5), bool)
     found = collections.Counter(chosen(*select(keys(n), every, rows, np.full(n, 2))))
     chance = {
@@ -173,6 +174,18 @@ def test_several_are_drawn_one_after_another_from_what_is_left():
     observed = [found[pair] for pair in chance]
     assert chisquare(observed, np.array(list(chance.values())) * n).pvalue > UNLIKELY
     assert set(chosen(*select(keys(9), every[:9], rows[:9], np.full(9, 5)))) == {(0, 1, 3, 4)}
+
+
+def test_the_objective_chooses_by_the_weights_of_its_tokens():
+    """One prediction a row: a token of weight 0 never, one of weight 1 ten times one of 0.1."""
+    tokens = np.tile(np.array([CLS, 7, 8, 9, SEP], np.int32), (2000, 1))
+    weights = np.zeros(60, np.float32)
+    weights[[8, 9]] = 0.1, 1.0
+    objective = MaskedLM(MASK, 60, SPECIAL, None, "frequency", token_weights=weights.view(Hashable))
+    batch = corrupt(objective)(make_batch(tokens, tokens > 0), jax.random.key(0))
+    found = collections.Counter(chosen(batch["positions"], batch["target_weights"]))
+    assert set(found) == {(2,), (3,)}
+    assert abs(found[2,] / 2000 - 1 / 11) < 4 * np.sqrt(1 / 11 * 10 / 11 / 2000)
 
 
 def test_draws_with_replacement_are_independent_and_uniform():
