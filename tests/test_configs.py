@@ -28,6 +28,7 @@ TOKENIZER = SimpleNamespace(
     cls_id=101,
     sep_id=102,
     mask_id=103,
+    special_ids=frozenset({0, 100, 101, 102, 103}),
     word_starts=np.ones(VOCABULARY, bool),
 )
 

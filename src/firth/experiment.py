@@ -21,7 +21,7 @@ from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
 from firth.models.model import Model, create, family
-from firth.objectives import OBJECTIVES
+from firth.objectives import OBJECTIVES, Given
 
 Batch = dict[str, np.ndarray]
 
@@ -35,7 +35,8 @@ class Experiment:
 
     `batch(step)` gives this process's rows of a training batch; `heldout[name]()` iterates once
     over this process's share of an evaluation set. `task` is None in pretraining. `spec` is the
-    config's model section with everything filled in; `initial` the weights to start from.
+    config's model section with everything filled in. `initial` holds the parameters to start from
+    (nested, layers unrolled) as far as there are any.
     """
 
     model: Model
@@ -48,7 +49,7 @@ class Experiment:
     evaluate_every: int
     best: str  # the metric that chooses the best checkpoint, "" for none
     task: tasks.Task | None = None
-    initial: Saved | None = None
+    initial: dict = dataclasses.field(default_factory=dict)
 
 
 def build(config, cache: Path | None = None) -> Experiment:
@@ -74,11 +75,12 @@ def _pretraining(config, initial, cache) -> Experiment:
     store = open_store(data.store)
     tokenizer = store.tokenizer()
     spec = _model_spec(config, initial, tokenizer)
-    objective = create_objective(config.objective, tokenizer)
-    if getattr(objective, "pairs", "none") != "none" and data.view != "pairs":
+    objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
+    pairs, order = getattr(objective, "pairs", "none"), data.get("order", "nsp")
+    if pairs != "none" and (data.view, order) != ("pairs", pairs):
         raise FirthError(
-            f"objective.pairs={objective.pairs!r} needs data.view='pairs', not {data.view!r}: "
-            "only that view yields two segments and their relation"
+            f"objective.pairs={pairs!r} needs data.view='pairs' and data.order={pairs!r}, not "
+            f"{data.view!r} and {order!r}: only that view yields two segments and their relation"
         )
     train_documents, heldout = None, {}
     if data.heldout:
@@ -92,7 +94,7 @@ def _pretraining(config, initial, cache) -> Experiment:
         )
     train = _view(data, store, tokenizer, config.seed, train_documents, cache)
     return Experiment(
-        model=create(spec, objective.heads),
+        model=create_model(spec, objective),
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
@@ -101,7 +103,7 @@ def _pretraining(config, initial, cache) -> Experiment:
         heldout=heldout,
         evaluate_every=config.eval.every,
         best=config.checkpoint.best,
-        initial=initial,
+        initial=_initial(initial, objective, spec),
     )
 
 
@@ -140,10 +142,10 @@ def _finetuning(config, initial) -> Experiment:
         for split in task.files
         if split != "train"
     }
-    objective = create_objective(config.objective, tokenizer, task)
+    objective = create_objective(config.objective, tokenizer, task, body=spec)
     best = config.checkpoint.best
     return Experiment(
-        model=create(spec, objective.heads, num_labels=max(len(task.labels), 1)),
+        model=create_model(spec, objective, num_labels=max(len(task.labels), 1)),
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
@@ -153,8 +155,20 @@ def _finetuning(config, initial) -> Experiment:
         evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
         best=f"{task.dev_splits[0]}/{task.main_metric}" if best == "task" else best,
         task=task,
-        initial=initial,
+        initial=_initial(initial, objective, spec),
     )
+
+
+def create_model(spec: dict, objective, num_labels: int = 2) -> Model:
+    """The body of `spec` with what the objective needs: heads, and perhaps a second model."""
+    parts = objective.parts(spec) if hasattr(objective, "parts") else {}
+    return create(spec, objective.heads, num_labels, **parts)
+
+
+def _initial(saved: Saved | None, objective, spec: dict) -> dict:
+    """Parameters to start from: the weights of `init_from` over what the objective brings."""
+    brought = objective.initial(spec) if hasattr(objective, "initial") else {}
+    return brought | (saved.params if saved else {})
 
 
 def _task(data) -> tasks.Task:
@@ -184,8 +198,8 @@ def _task_tokenizer(data, initial) -> Tokenizer:
     return load_tokenizer(path)
 
 
-def create_objective(spec, tokenizer: Tokenizer, task=None):
-    """The objective that `spec.name` names, with its other fields."""
+def create_objective(spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None):
+    """The objective that `spec.name` names, with its other fields; see `objectives.Given`."""
     fields = dict(spec)
     name = fields.pop("name")
     if name not in OBJECTIVES:
@@ -193,7 +207,8 @@ def create_objective(spec, tokenizer: Tokenizer, task=None):
     module, function = OBJECTIVES[name].split(":")
     fields.pop("static", None)  # how the corruption is keyed is the step's business
     try:
-        return getattr(importlib.import_module(module), function)(fields, tokenizer, task)
+        given = Given(tokenizer, task, body or {}, counts, read_model)
+        return getattr(importlib.import_module(module), function)(fields, given)
     except TypeError as error:
         raise FirthError(f"objective {name!r}: {error}") from None
 
@@ -210,6 +225,8 @@ def _model_spec(config, initial, tokenizer: Tokenizer) -> dict:
             raise FirthError("init_from is not set; give the weights to fine-tune, as in init=DIR")
         spec = dict(initial.spec) | spec
     spec["vocab_size"] = spec.get("vocab_size") or tokenizer.vocab_size
+    if spec.get("pad_id", 0) < 0:
+        spec["pad_id"] = tokenizer.pad_id
     if tokenizer.vocab_size > spec["vocab_size"]:
         raise FirthError(
             f"the tokenizer has {tokenizer.vocab_size} tokens but model.vocab_size is "

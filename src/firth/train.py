@@ -48,7 +48,7 @@ def make_step(model, objective, optimizer, schedule, config):
     name the tensor in which a value stopped being finite. Such a step changes no parameter.
     """
     static = config.objective.get("static", False)
-    frozen = optim.path_mask(config.optimizer.freeze)
+    frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
     losses_of = bound(model, functools.partial(objective.losses, train=True))
 
     def step(state, batch):
@@ -132,7 +132,7 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
             f"batch_size={config.batch_size} is not a multiple of data x fsdp x accumulate = {rows}"
         )
     run = experiment.build(config, cache=workdir / "epochs.json")
-    optimizer = optim.create_optimizer(config.optimizer)
+    optimizer = optim.create_optimizer(config.optimizer, getattr(run.objective, "frozen", ()))
     schedule = optim.create_schedule(config.schedule, run.steps)
 
     # --------------------------------------------------------------------- state, restore
@@ -162,11 +162,12 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
     else:
         state, meta = jax.jit(init, out_shardings=shardings)(key), {"window": {}}
         if run.initial:
-            loaded = to_layout(run.initial.params, run.spec["scan"])
-            params, fresh = overlay(jax.device_get(state.params), loaded, config.init_from)
+            loaded = to_layout(run.initial, run.spec["scan"])
+            source = config.init_from or "the teacher"
+            params, fresh = overlay(jax.device_get(state.params), loaded, source)
             state = state.replace(params=jax.device_put(params, shardings.params))
             if fresh:
-                log.info("not in %s, so random: %s", config.init_from, ", ".join(fresh))
+                log.info("not in %s, so random: %s", source, ", ".join(fresh))
     start = done = int(jax.device_get(state.step))
 
     # ------------------------------------------------------------------------------- loop

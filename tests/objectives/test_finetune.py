@@ -10,6 +10,7 @@ import pytest
 from quick import jit
 
 from firth.models.model import create
+from firth.objectives import Given
 from firth.objectives.finetune import from_config
 
 B, L, V, C = 6, 8, 23, 3
@@ -27,7 +28,7 @@ SPEC = dict(
 
 
 def build(kind, labels, **spec):
-    objective = from_config({}, None, SimpleNamespace(kind=kind))
+    objective = from_config({}, Given(None, SimpleNamespace(kind=kind)))
     return objective, create(SPEC | spec, objective.heads, num_labels=labels)
 
 

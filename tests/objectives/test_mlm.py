@@ -13,6 +13,7 @@ from quick import jit
 
 from firth.errors import FirthError
 from firth.models.model import create
+from firth.objectives import Given
 from firth.objectives.mlm import COUNTINGS, MASKINGS, MaskedLM, from_config
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -254,14 +255,14 @@ TOKENIZER = SimpleNamespace(
 
 
 def test_from_config_takes_its_ids_from_the_tokenizer():
-    objective = from_config(dict(FIELDS, pairs="nsp"), TOKENIZER)
+    objective = from_config(dict(FIELDS, pairs="nsp"), Given(TOKENIZER))
     assert objective.special_ids == (0, 2) and objective.mask_id == 4
     assert objective.rates == (0.8, 0.1) and objective.vocab_size == V
     assert objective.reserved_ids == (0, 1, 2, 4)
 
 
 def test_a_config_without_the_newer_fields_is_that_of_bert():
-    objective = from_config(dict(FIELDS), TOKENIZER)
+    objective = from_config(dict(FIELDS), Given(TOKENIZER))
     assert (objective.counting, objective.mask_specials, objective.random_specials) == (
         "round",
         False,
@@ -271,15 +272,15 @@ def test_a_config_without_the_newer_fields_is_that_of_bert():
 
 def test_a_config_may_ask_for_what_roberta_does():
     roberta = dict(counting="floor", mask_specials=True, random_specials=False)
-    objective = from_config(FIELDS | roberta, TOKENIZER)
+    objective = from_config(FIELDS | roberta, Given(TOKENIZER))
     assert {name: getattr(objective, name) for name in roberta} == roberta
 
 
 @pytest.mark.parametrize(("fields", "smoothing"), [({}, 0.7), ({"smoothing": 0.5}, 0.5)])
 def test_a_config_by_frequency_gets_its_weights_from_the_counts(fields, smoothing):
     counts = np.arange(V) ** 2
-    fields = FIELDS | {"masking": "frequency", "token_counts": counts} | fields
-    weights = from_config(fields, TOKENIZER).token_weights
+    fields = FIELDS | {"masking": "frequency"} | fields
+    weights = from_config(fields, Given(TOKENIZER, counts=lambda: counts)).token_weights
     assert set(np.flatnonzero(weights == 0)) == {0, 1, 2, 4}
     np.testing.assert_allclose(weights[[3, 40]], [9**-smoothing, 1600**-smoothing], rtol=1e-6)
 
@@ -287,8 +288,8 @@ def test_a_config_by_frequency_gets_its_weights_from_the_counts(fields, smoothin
 @pytest.mark.parametrize("masking", MASKINGS)
 @pytest.mark.parametrize("counting", COUNTINGS)
 def test_every_masking_and_counting_gives_batches_of_the_same_form(clean, masking, counting):
-    fields = FIELDS | {"masking": masking, "counting": counting, "token_counts": np.ones(V)}
-    objective = from_config(fields, TOKENIZER)
+    fields = FIELDS | {"masking": masking, "counting": counting}
+    objective = from_config(fields, Given(TOKENIZER, counts=lambda: np.ones(V)))
     batch = jit(objective.corrupt)(clean, jax.random.key(0))
     for name in ("positions", "targets", "target_weights"):
         assert batch[name].shape == (B, L)
@@ -301,7 +302,7 @@ def test_every_masking_and_counting_gives_batches_of_the_same_form(clean, maskin
     [
         ({"masking": "spans"}, "objective.masking='spans' is unknown; one of .*'ngram', 'span'"),
         ({"counting": "ceil"}, "objective.counting='ceil' is unknown; one of .'round', 'floor'"),
-        ({"pairs": "sop"}, "objective.pairs='sop' is unknown"),
+        ({"pairs": "sos"}, "objective.pairs='sos' is unknown"),
         ({"rate": 0.0}, "select nothing"),
         ({"rate": 1.5}, "select nothing"),
         ({"max_predictions": 0}, "select nothing"),
@@ -317,18 +318,18 @@ def test_every_masking_and_counting_gives_batches_of_the_same_form(clean, maskin
 )
 def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(FirthError, match=message):
-        from_config(FIELDS | changes, TOKENIZER)
+        from_config(FIELDS | changes, Given(TOKENIZER))
 
 
 def test_random_tokens_need_a_vocabulary_with_tokens_that_are_not_special():
     tokenizer = SimpleNamespace(**vars(TOKENIZER) | {"special_ids": frozenset(range(V))})
     with pytest.raises(FirthError, match=r"random_specials=False leaves no .* all 41 tokens"):
-        from_config(FIELDS | {"random_specials": False}, tokenizer)
+        from_config(FIELDS | {"random_specials": False}, Given(tokenizer))
 
 
 def test_a_tokenizer_without_a_mask_or_word_starts_is_refused():
     with pytest.raises(FirthError, match="mask token"):
-        from_config(dict(FIELDS), SimpleNamespace(**vars(TOKENIZER) | {"mask_id": None}))
+        from_config(dict(FIELDS), Given(SimpleNamespace(**vars(TOKENIZER) | {"mask_id": None})))
 
 
 @pytest.mark.parametrize("masking", ["word", "ngram", "span"])
@@ -339,4 +340,4 @@ def test_a_masking_of_words_needs_the_word_starts_of_its_vocabulary(masking):
     ):
         tokenizer = SimpleNamespace(**vars(TOKENIZER) | {"word_starts": starts})
         with pytest.raises(FirthError, match=message):
-            from_config(FIELDS | {"masking": masking}, tokenizer)
+            from_config(FIELDS | {"masking": masking}, Given(tokenizer))

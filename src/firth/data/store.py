@@ -27,6 +27,7 @@ from firth.errors import FirthError
 
 VERSION = 1
 ARRAYS = ("tokens.npy", "sentences.npy", "documents.npy")
+_COUNTED_AT_ONCE = 1 << 24  # tokens
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
@@ -64,6 +65,14 @@ class Store:
     def num_documents(self) -> int:
         """D."""
         return len(self.documents) - 1
+
+    def token_counts(self) -> np.ndarray:
+        """How often each token of the vocabulary occurs, int64 [vocab_size]; reads all tokens."""
+        counts = np.zeros(self.manifest["tokenizer"]["vocab_size"], np.int64)
+        for begin in range(0, self.num_tokens, _COUNTED_AT_ONCE):
+            part = self.tokens[begin : begin + _COUNTED_AT_ONCE]
+            counts += np.bincount(part, minlength=len(counts))
+        return counts
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the store, loaded from the store's own copy."""

@@ -34,9 +34,6 @@ def check_body(config):
             f"model.hidden_size={config.hidden_size} is not a multiple of "
             f"model.num_heads={config.num_heads}"
         )
-    for name in ("vocab_size", "num_layers", "hidden_size", "intermediate_size", "max_length"):
-        if getattr(config, name) < 1:
-            raise FirthError(f"model.{name}={getattr(config, name)} should be at least 1")
     for name, known in (
         ("activation", ACTIVATIONS),
         ("remat", ("none", *REMAT_POLICIES)),
@@ -46,6 +43,9 @@ def check_body(config):
             raise FirthError(
                 f"model.{name}={getattr(config, name)!r} is unknown; one of {', '.join(known)}"
             )
+    for name in ("vocab_size", "num_layers", "hidden_size", "intermediate_size", "max_length"):
+        if getattr(config, name) < 1:
+            raise FirthError(f"model.{name}={getattr(config, name)} should be at least 1")
 
 
 def layer_norm(config, name: str | None = None) -> nn.LayerNorm:

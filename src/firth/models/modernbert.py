@@ -196,6 +196,7 @@ class Encoder(nn.Module):
     """Token embeddings, the layers and the final norm; the last hidden state is the normed one."""
 
     config: Config
+    stack_of: ClassVar[type[nn.Module]] = Stack
 
     def setup(self):
         """Name the parts."""
@@ -207,7 +208,7 @@ class Encoder(nn.Module):
         self.drop = Dropout(c.dropout)
         if c.projects:
             self.project = dense(c, c.hidden_size)
-        self.stack = Stack(c)
+        self.stack = self.stack_of(c)
         self.final_norm = layer_norm(c)
 
     __call__ = bert.Encoder.__call__

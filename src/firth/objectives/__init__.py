@@ -1,4 +1,4 @@
-"""The training objectives: one file each.
+"""Training objectives: one file each, and one line here that names it.
 
 An objective is independent of the encoder's family. It names the `heads` it needs, the
 `coefficients` of its loss terms, and has three functions of a batch:
@@ -9,10 +9,36 @@ An objective is independent of the encoder's family. It names the `heads` it nee
 - `losses(model, batch, train=)`: {term: sum} and metrics {name: (sum, weight)}.
 
 One of labelled tasks computes its losses from `logits(model, batch, train=)` by
-`losses_of(logits, batch)`, so that one pass serves predictions and losses.
+`losses_of(logits, batch)`, so that one pass serves predictions and losses. One that needs a second
+model says which by `parts(spec)`, what to start from by `initial(spec)` and what of it is never
+trained by `frozen`.
 """
 
-OBJECTIVES = {  # name -> function of (fields of the config, tokenizer, task)
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+OBJECTIVES = {  # name -> function of (fields of the config, Given)
     "mlm": "firth.objectives.mlm:from_config",
+    "rtd": "firth.objectives.rtd:from_config",
+    "distill": "firth.objectives.distill:from_config",
     "finetune": "firth.objectives.finetune:from_config",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What an objective is built from beside its own fields.
+
+    tokenizer: `firth.data.tokenizer.Tokenizer`. task: `firth.data.tasks.Task`, or None.
+    body: the model section of the config, vocabulary filled in.
+    counts: counts every token of the corpus, int64 [V]; None where there is no corpus.
+    load: reads a model from where it is published (`firth.exchange.read_model`).
+    """
+
+    tokenizer: object
+    task: object = None
+    body: dict = dataclasses.field(default_factory=dict)
+    counts: Callable[[], np.ndarray] | None = None
+    load: Callable | None = None

@@ -46,7 +46,6 @@ class Finetune:
         return {"task": loss}, metrics
 
 
-def from_config(fields: dict, tokenizer, task) -> Finetune:
+def from_config(fields: dict, given) -> Finetune:
     """Build from a config's `objective` section and the task."""
-    del tokenizer
-    return Finetune(regression=task.kind == "regression", **fields)
+    return Finetune(regression=given.task.kind == "regression", **fields)

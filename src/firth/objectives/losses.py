@@ -18,12 +18,12 @@ def cross_entropy(logits, targets, weights):
       counts as right.
     """
     logits = logits.astype(jnp.float32)
-    losses, right = _log_loss(logits, targets)
+    losses, right = log_loss(logits, targets)
     return (losses * weights).sum(), (right * weights).sum()
 
 
 @jax.custom_vjp
-def _log_loss(logits, targets):
+def log_loss(logits, targets):
     """Losses [...] and whether the target has the greatest logit, float32 [...]."""
     return _log_loss_forward(logits, targets)[0]
 
@@ -45,4 +45,4 @@ def _log_loss_backward(saved, gradients):
     return gradient, np.zeros(targets.shape, jax.dtypes.float0)
 
 
-_log_loss.defvjp(_log_loss_forward, _log_loss_backward)
+log_loss.defvjp(_log_loss_forward, _log_loss_backward)

@@ -156,6 +156,14 @@ def gather(x_BL, positions_BP):
     return jnp.take_along_axis(x_BL, index, axis=1)
 
 
+def scatter(x_BL, positions_BP, weights_BP, values_BP):
+    """`x_BL` with the values (array or scalar) at the positions whose slots are used."""
+    # Unused slots write beyond the row, that is nowhere: position 0 may be a chosen one.
+    target_BP = jnp.where(weights_BP > 0, positions_BP, x_BL.shape[1])
+    rows_B1 = jnp.arange(x_BL.shape[0])[:, None]
+    return x_BL.at[rows_B1, target_BP].set(jnp.asarray(values_BP, x_BL.dtype), mode="drop")
+
+
 def replace(keys_B, tokens_BL, positions_BP, weights_BP, *, mask_id, vocab_size, rates, avoid=()):
     """Replace the chosen tokens: [MASK] and a random token with probabilities `rates`, else keep.
 
@@ -179,7 +187,4 @@ def replace(keys_B, tokens_BL, positions_BP, weights_BP, *, mask_id, vocab_size,
         mask_id,
         jnp.where(draw_BP < mask_rate + random_rate, random_BP, original_BP),
     )
-    # Unused slots write beyond the row, that is nowhere: position 0 may be a chosen one.
-    target_BP = jnp.where(weights_BP > 0, positions_BP, tokens_BL.shape[1])
-    rows_B1 = jnp.arange(tokens_BL.shape[0])[:, None]
-    return tokens_BL.at[rows_B1, target_BP].set(new_BP.astype(tokens_BL.dtype), mode="drop")
+    return scatter(tokens_BL, positions_BP, weights_BP, new_BP)

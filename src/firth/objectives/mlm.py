@@ -1,4 +1,8 @@
-"""Masked language modelling, with next-sentence prediction when asked (Devlin et al. 2019, 3.1)."""
+"""Masked language modelling, with a pair objective when asked.
+
+Next-sentence prediction: Devlin et al. 2019, section 3.1. Sentence-order prediction: Lan et al.
+2020, section 3.1.
+"""
 
 import dataclasses
 
@@ -11,11 +15,12 @@ from firth.objectives.losses import cross_entropy
 
 MASKINGS = ("token", "word", "ngram", "span", "frequency")
 COUNTINGS = ("round", "floor")
+PAIRS = ("none", "nsp", "sop")
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskedLM:
-    """Predict the original tokens at corrupted positions; `pairs="nsp"` adds the pair loss.
+    """Predict the original tokens at corrupted positions; `pairs` "nsp" or "sop" adds that loss.
 
     `masking` chooses up to `max_predictions` tokens a row: single tokens, whole words, ALBERT's
     n-grams of words, SpanBERT's spans of words, or single tokens by frequency, as DistilBERT does.
@@ -47,7 +52,7 @@ class MaskedLM:
         for name, known in (
             ("masking", MASKINGS),
             ("counting", COUNTINGS),
-            ("pairs", ("none", "nsp")),
+            ("pairs", PAIRS),
         ):
             if getattr(self, name) not in known:
                 raise FirthError(
@@ -103,7 +108,7 @@ class MaskedLM:
     @property
     def heads(self):
         """Heads whose logits the losses need."""
-        return ("mlm", "nsp") if self.pairs == "nsp" else ("mlm",)
+        return ("mlm",) if self.pairs == "none" else ("mlm", self.pairs)
 
     @property
     def coefficients(self):
@@ -160,8 +165,8 @@ class MaskedLM:
     def weights(self, batch):
         """What each term's sum is divided by, over the whole (corrupted) batch."""
         weights = {"mlm": batch["target_weights"].sum()}
-        if self.pairs == "nsp":
-            weights["nsp"] = _rows(batch).sum()
+        if self.pairs != "none":
+            weights[self.pairs] = _rows(batch).sum()
         return weights
 
     def losses(self, model, batch, *, train: bool):
@@ -176,12 +181,12 @@ class MaskedLM:
             "mlm_accuracy": (right, weights["mlm"]),
             "masked_fraction": (weights["mlm"], batch["mask"].sum(dtype=jnp.float32)),
         }
-        if self.pairs == "nsp":
-            logits_B2 = model.nsp(out.pooled)
-            loss, right = cross_entropy(logits_B2, batch["next"], _rows(batch))
-            sums["nsp"] = loss
-            metrics["nsp_loss"] = (loss, weights["nsp"])
-            metrics["nsp_accuracy"] = (right, weights["nsp"])
+        if (pairs := self.pairs) != "none":
+            head = model.nsp if pairs == "nsp" else model.sop
+            loss, right = cross_entropy(head(out.pooled), batch["next"], _rows(batch))
+            sums[pairs] = loss
+            metrics[f"{pairs}_loss"] = (loss, weights[pairs])
+            metrics[f"{pairs}_accuracy"] = (right, weights[pairs])
         return sums, metrics
 
 
@@ -190,20 +195,21 @@ def _rows(batch):
     return batch["mask"].any(axis=1).astype(jnp.float32)
 
 
-def from_config(fields: dict, tokenizer, task=None) -> MaskedLM:
+def from_config(fields: dict, given) -> MaskedLM:
     """Build from a config's `objective` section.
 
-    For masking="frequency" the caller adds `token_counts` ([V], of the corpus) to the fields;
-    `smoothing` is the config's own, 0.7 if it is not there.
+    `smoothing` (0.7 if it is not there) is the exponent of masking="frequency".
     """
-    del task
+    tokenizer = given.tokenizer
     rates = (fields.pop("mask_rate"), fields.pop("random_rate"))
-    smoothing, counts = fields.pop("smoothing", 0.7), fields.pop("token_counts", None)
+    smoothing = fields.pop("smoothing", 0.7)
     if tokenizer.mask_id is None:
         raise FirthError("masked language modelling needs a tokenizer with a mask token")
     special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-    if counts is not None:
-        fields["token_weights"] = mask.smoothed_weights(counts, smoothing, tokenizer.special_ids)
+    if fields.get("masking") == "frequency" and given.counts:
+        fields["token_weights"] = mask.smoothed_weights(
+            given.counts(), smoothing, tokenizer.special_ids
+        )
     return MaskedLM(
         mask_id=tokenizer.mask_id,
         vocab_size=tokenizer.vocab_size,

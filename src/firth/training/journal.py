@@ -52,8 +52,8 @@ class Journal:
         }
         self.file.write(json.dumps({"step": step, **line}) + "\n")
         if self.events:
-            for tag, value in values.items():
-                if not isinstance(value, str):
+            for tag, value in line.items():
+                if isinstance(value, int | float):
                     self.events.add_scalar(tag, value, step)
 
     def close(self):

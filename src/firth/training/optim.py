@@ -141,7 +141,7 @@ SCHEDULES = {
 # --------------------------------------------------------------------------------- optimisers
 
 
-def create_optimizer(spec) -> optax.GradientTransformation:
+def create_optimizer(spec, frozen: tuple[str, ...] = ()) -> optax.GradientTransformation:
     """Build the chain clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
 
     `spec` holds: `name` ("adamw" or "lamb"), `b1`, `b2`, `eps`, `bias_correction`,
@@ -165,10 +165,10 @@ def create_optimizer(spec) -> optax.GradientTransformation:
     if spec.multipliers:
         parts.append(scale_by_path(spec.multipliers))
     chain = optax.chain(*parts)
-    if spec.freeze:
+    if frozen := (*spec.freeze, *frozen):
         chain = optax.chain(
-            optax.masked(chain, path_mask(spec.freeze, invert=True)),
-            optax.masked(optax.set_to_zero(), path_mask(spec.freeze)),
+            optax.masked(chain, path_mask(frozen, invert=True)),
+            optax.masked(optax.set_to_zero(), path_mask(frozen)),
         )
 
     def init(params):

@@ -1,0 +1,99 @@
+"""DistilBERT: a student half as deep learns from its teacher (Sanh et al. 2019).
+
+    firth train --config distilbert.py:base,teacher=hf:google-bert/bert-base-uncased \\
+        --workdir runs/distil --config.data.store=store/
+
+Arguments: `distilbert.py:SIZE,teacher=DIR[,layers=0-2-4-7-9-11]`. SIZE is tiny, mini, small (half
+of BERT's of that name) or base. `teacher` is any model with a masked LM head and the corpus'
+vocabulary; `layers` are those of the teacher that the student starts from, `none` for random
+values (as a student of another width must). The default for base is the paper's.
+
+The paper trains for 3 epochs of rows up to 512 in batches of about 4,000 on 8 V100s for 90 hours.
+Expected after fine-tuning: MNLI 82.2, SST-2 91.3, RTE 59.9 (dev).
+"""
+
+import ml_collections
+
+from firth.models.distilbert import size
+from firth.recipe import parse_arg
+
+LAYERS = {"base": "0-2-4-7-9-11", "tiny": "0", "mini": "0-2", "small": "0-2"}
+
+
+def get_config(arg=None):
+    arg = parse_arg(arg, size="base", teacher="", layers="", length=512)
+    layers = arg.layers or LAYERS.get(arg.size, "none")
+    c = ml_collections.ConfigDict()
+
+    c.seed = 0
+    c.steps = 100_000
+    c.batch_size = 4000  # rows an update, over all devices
+    c.accumulate = 100  # micro-batches an update; exact for weighted losses
+
+    c.model = dict(
+        family="distilbert",
+        vocab_size=0,  # 0: that of the tokenizer
+        **size(arg.size),
+        max_length=512,
+        activation="gelu",
+        dropout=0.1,
+        attention_dropout=0.1,
+        scan=False,  # True compiles one layer instead of N
+        remat="none",  # "dots" or "full" trade time for memory
+        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
+    )
+
+    c.data = dict(
+        store="",
+        view="packed",
+        mode="documents",
+        length=arg.length,
+        heldout=0.01,  # fraction of the documents kept for evaluation
+        loader="thread",  # or "tf.data"
+        prefetch=2,
+    )
+
+    c.objective = dict(
+        name="distill",
+        teacher=arg.teacher,
+        layers=tuple(int(n) for n in str(layers).split("-")) if layers != "none" else (),
+        soft=5.0,  # weights of the three terms
+        hard=2.0,
+        cosine=1.0,
+        temperature=2.0,
+        masked_only=False,  # True: soft targets at the masked positions alone
+        masking="frequency",  # rare tokens more often
+        smoothing=0.7,
+        static=False,
+        rate=0.15,
+        max_predictions=round(0.15 * arg.length),
+        mask_rate=0.8,
+        random_rate=0.1,
+    )
+
+    c.optimizer = dict(
+        name="adamw",
+        b1=0.9,
+        b2=0.98,
+        eps=1e-6,
+        bias_correction=True,
+        weight_decay=0.0,
+        decay_exclude=("norm/", "bias$"),
+        clip_norm=5.0,
+        multipliers=(),
+        freeze=(),
+    )
+    c.schedule = dict(name="xlnet_poly", lr=5e-4, warmup=0.05)
+    c.nonfinite = "stop"  # or "skip": leave the step out and count it
+
+    c.mesh = dict(data=-1, fsdp=1, tensor=1)
+    c.rng = "threefry2x32"  # "rbg" draws faster on TPUs, but differs between backends
+
+    c.log_every = 100
+    c.eval = dict(every=5000, batch_size=256, batches=100)
+    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
+    c.progress = True
+
+    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
+    c.resume = ""  # another run's workdir to go on from, its optimiser included
+    return c

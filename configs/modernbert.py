@@ -1,0 +1,95 @@
+"""ModernBERT's body, to study the old objectives on a current encoder (Warner et al. 2024).
+
+    firth prepare --input 'corpus/*.txt' --train-tokenizer bpe --vocab-size 50000 --output store/
+    firth train --config modernbert.py:base --workdir runs/modern --config.data.store=store/
+
+Arguments: `modernbert.py:SIZE[,length=1024][,objective=mlm|rtd]`. SIZE is tiny, mini, small, base
+or large. Masked LM of 30 % of the tokens, as in the paper, or replaced-token detection.
+
+The paper trains base on 1.7 T tokens at length 1,024 with batches of 4,608 rows and StableAdamW,
+then extends to 8,192; this recipe keeps the body, the masking rate and the learning rate, with
+AdamW and the trapezoidal schedule's warm-up and linear decay.
+"""
+
+import ml_collections
+
+from firth.errors import FirthError
+from firth.models.modernbert import size
+from firth.recipe import parse_arg
+
+
+def get_config(arg=None):
+    arg = parse_arg(arg, size="base", length=1024, objective="mlm")
+    if arg.objective not in ("mlm", "rtd"):
+        raise FirthError(f"modernbert.py: objective={arg.objective!r}; expected mlm or rtd")
+    c = ml_collections.ConfigDict()
+
+    c.seed = 0
+    c.steps = 360_000
+    c.batch_size = 4608  # rows an update, over all devices
+    c.accumulate = 1  # micro-batches an update; exact for weighted losses
+
+    c.model = dict(
+        family="modernbert",
+        vocab_size=0,  # 0: that of the tokenizer
+        **size(arg.size),
+        max_length=max(arg.length, 1024),
+        global_every=3,
+        window=128,
+        activation="gelu",
+        dropout=0.0,
+        attention_dropout=0.0,
+        scan=False,  # True compiles one layer instead of N
+        remat="none",  # "dots" or "full" trade time for memory
+        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
+    )
+
+    c.data = dict(
+        store="",
+        view="packed",
+        mode="sentences",
+        length=arg.length,
+        heldout=0.01,  # fraction of the documents kept for evaluation
+        loader="thread",  # or "tf.data"
+        prefetch=2,
+    )
+
+    rate = 0.3 if arg.objective == "mlm" else 0.15
+    c.objective = dict(
+        name=arg.objective,
+        masking="token",
+        static=False,
+        rate=rate,
+        max_predictions=round(rate * arg.length),
+        mask_rate=0.8 if arg.objective == "mlm" else 0.85,
+        random_rate=0.1 if arg.objective == "mlm" else 0.0,
+    )
+    if arg.objective == "rtd":
+        c.objective.update(variant="electra", weight=50.0, width=0.25, sharing="embeddings")
+
+    c.optimizer = dict(
+        name="adamw",
+        b1=0.9,
+        b2=0.98,
+        eps=1e-6,
+        bias_correction=True,
+        weight_decay=1e-5,
+        decay_exclude=("norm/", "bias$"),
+        clip_norm=1.0,
+        multipliers=(),
+        freeze=(),
+    )
+    c.schedule = dict(name="xlnet_poly", lr=8e-4, warmup=0.002)
+    c.nonfinite = "stop"  # or "skip": leave the step out and count it
+
+    c.mesh = dict(data=-1, fsdp=1, tensor=1)
+    c.rng = "threefry2x32"  # "rbg" draws faster on TPUs, but differs between backends
+
+    c.log_every = 100
+    c.eval = dict(every=5000, batch_size=256, batches=100)
+    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
+    c.progress = True
+
+    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
+    c.resume = ""  # another run's workdir to go on from, its optimiser included
+    return c

@@ -1,0 +1,200 @@
+"""Replaced-token detection and its ablations (Clark et al. 2020, sections 3.2 and 3.4, table 5).
+
+A generator fills masked positions with samples; the model then learns from the filled-in text:
+
+    electra       which of all the tokens were replaced
+    electra_15    the same of the masked positions alone ("ELECTRA 15%")
+    replace_mlm   the original tokens at the masked positions ("Replace MLM")
+    all_tokens    the original token at every position, copying allowed ("All-Tokens MLM")
+
+B batch, L length, P prediction slots, V vocabulary.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from firth.errors import FirthError
+from firth.objectives import mask, mlm
+from firth.objectives.losses import cross_entropy, log_loss
+from firth.objectives.sample import sample
+
+VARIANTS = {  # name -> the heads that the model learns with
+    "electra": ("rtd",),
+    "electra_15": ("rtd",),
+    "replace_mlm": ("mlm",),
+    "all_tokens": ("mlm", "copy"),
+}
+SHARING = ("none", "embeddings", "all")
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplacedTokens:
+    """A generator's masked LM loss and, `weight` times, what the model learns from its samples.
+
+    `sharing` says what the generator has in common with the model: nothing, the embeddings (token,
+    position, type and their norm), or everything, which needs equal sizes. `width` and `depth` are
+    fractions of the model's. `correct` False forbids the generator to draw the original token.
+    """
+
+    masked: mlm.MaskedLM
+    variant: str = "electra"
+    weight: float = 50.0
+    generator_weight: float = 1.0
+    temperature: float = 1.0
+    correct: bool = True
+    width: float = 0.25
+    depth: float = 1.0
+    sharing: str = "embeddings"
+
+    def __post_init__(self):
+        for name, known in (("variant", VARIANTS), ("sharing", SHARING)):
+            if getattr(self, name) not in known:
+                raise FirthError(
+                    f"objective.{name}={getattr(self, name)!r} is unknown; one of "
+                    f"{', '.join(known)}"
+                )
+        if not (self.width > 0 and self.depth > 0 and self.temperature > 0):
+            raise FirthError(
+                f"objective.width={self.width}, depth={self.depth} and temperature="
+                f"{self.temperature} must be greater than 0"
+            )
+        if self.sharing == "all" and (self.width, self.depth) != (1.0, 1.0):
+            raise FirthError(
+                "objective.sharing='all' makes one body play both parts: it needs width=1 and "
+                f"depth=1, not {self.width} and {self.depth}"
+            )
+        if self.masked.pairs != "none":
+            raise FirthError("objective.pairs: replaced-token detection has no pair objective")
+
+    @property
+    def heads(self):
+        """Heads whose logits the losses need."""
+        heads = VARIANTS[self.variant]
+        return heads if self.sharing != "all" or "mlm" in heads else ("mlm", *heads)
+
+    @property
+    def coefficients(self):
+        """Weight of each term in the total loss."""
+        return {"generator": self.generator_weight, "model": self.weight}
+
+    def parts(self, spec: dict) -> dict:
+        """The generator, as `models.model.create` wants it: narrower, heads of the same width."""
+        if self.sharing == "all":
+            return {"tied": True}
+        hidden = max(round(spec["hidden_size"] * self.width), 1)
+        head = spec["hidden_size"] // spec["num_heads"]
+        heads = max(hidden // head, 1)
+        ratio = spec["intermediate_size"] / spec["hidden_size"]
+        shared = spec.get("embedding_size") or spec["hidden_size"]
+        generator = dict(spec) | dict(
+            hidden_size=hidden,
+            num_heads=heads,
+            intermediate_size=max(round(hidden * ratio), 1),
+            num_layers=max(round(spec["num_layers"] * self.depth), 1),
+            embedding_size=shared if self.sharing == "embeddings" else 0,
+        )
+        if "pooler" in spec:
+            generator["pooler"] = False
+        return {"generator": generator, "tied": self.sharing == "embeddings"}
+
+    def corrupt(self, batch, key):
+        """Mask for the generator; add `original` tokens and the `uniform` draws [B, P, 2]."""
+        keys_B = mask.row_keys(jax.random.fold_in(key, 1), batch)
+        corrupted = self.masked.corrupt(batch, key)
+        P = corrupted["positions"].shape[1]
+        uniform_BP2 = jax.vmap(lambda k: jax.random.uniform(k, (P, 2)))(keys_B)
+        return corrupted | {"original": batch["tokens"], "uniform": uniform_BP2}
+
+    def weights(self, batch):
+        """What each term's sum is divided by, over the whole (corrupted) batch."""
+        slots = batch["target_weights"].sum()
+        everywhere = self.variant in ("electra", "all_tokens")
+        tokens = batch["mask"].sum(dtype=jnp.float32)
+        return {"generator": slots, "model": tokens if everywhere else slots}
+
+    def fill(self, logits_BPV, batch):
+        """Tokens [B, L] with samples from the generator's logits at the masked positions.
+
+        No gradient flows back into the generator through them.
+        """
+        logits_BPV = jax.lax.stop_gradient(logits_BPV) / self.temperature
+        if not self.correct:
+            is_target = batch["targets"][..., None] == jnp.arange(logits_BPV.shape[-1])
+            logits_BPV = jnp.where(is_target, -jnp.inf, logits_BPV)
+        drawn_BP = sample(logits_BPV, batch["uniform"])
+        return mask.scatter(
+            batch["original"], batch["positions"], batch["target_weights"], drawn_BP
+        )
+
+    def losses(self, model, batch, *, train: bool):
+        """Sums {term: loss sum} and metrics {name: (sum, weight)} of a corrupted batch."""
+        weights = self.weights(batch)
+        texts = (batch["segments"], batch["mask"])
+        hidden_BLD = model.generator_hidden(batch["tokens"], *texts, train=train)
+        logits_BPV = model.generate(mask.gather(hidden_BLD, batch["positions"]))
+        generator_loss, right = cross_entropy(logits_BPV, batch["targets"], batch["target_weights"])
+        filled_BL = self.fill(logits_BPV, batch)
+        replaced_BL = (filled_BL != batch["original"]) & batch["mask"]
+        out = model.encoder(filled_BL, *texts, train=train)
+        learn = self._detect if "rtd" in self.heads else self._predict
+        loss, measured = learn(model, out.last, filled_BL, replaced_BL, batch)
+        metrics = {
+            "generator_loss": (generator_loss, weights["generator"]),
+            "generator_accuracy": (right, weights["generator"]),
+            "masked_fraction": (weights["generator"], batch["mask"].sum(dtype=jnp.float32)),
+            "replaced_fraction": (
+                replaced_BL.sum(dtype=jnp.float32),
+                batch["mask"].sum(dtype=jnp.float32),
+            ),
+        }
+        return {"generator": generator_loss, "model": loss}, metrics | measured
+
+    def _detect(self, model, hidden_BLD, filled_BL, replaced_BL, batch):
+        """Sum of the binary cross-entropies, and metrics, of telling what was replaced."""
+        del filled_BL
+        logits_BL = model.rtd(hidden_BLD)
+        weights_BL = batch["mask"].astype(jnp.float32)
+        if self.variant == "electra_15":
+            weights_BL = mask.scatter(
+                jnp.zeros_like(weights_BL), batch["positions"], batch["target_weights"], 1.0
+            )
+        said_BL = logits_BL > 0
+        losses_BL = jnp.logaddexp(0.0, jnp.where(replaced_BL, -logits_BL, logits_BL))
+        loss, weight = (losses_BL * weights_BL).sum(), weights_BL.sum()
+        found = (weights_BL * (said_BL & replaced_BL)).sum()
+        return loss, {
+            "rtd_loss": (loss, weight),
+            "rtd_accuracy": ((weights_BL * (said_BL == replaced_BL)).sum(), weight),
+            "rtd_precision": (found, (weights_BL * said_BL).sum()),
+            "rtd_recall": (found, (weights_BL * replaced_BL).sum()),
+        }
+
+    def _predict(self, model, hidden_BLD, filled_BL, replaced_BL, batch):
+        """Sum of the negative log-likelihoods, and metrics, of the original tokens."""
+        del replaced_BL
+        if self.variant == "replace_mlm":
+            logits_BPV = model.mlm(mask.gather(hidden_BLD, batch["positions"]))
+            weights_BP = batch["target_weights"]
+            loss, right = cross_entropy(logits_BPV, batch["targets"], weights_BP)
+            weight = weights_BP.sum()
+        else:
+            weights_BL = batch["mask"].astype(jnp.float32)
+            losses_BL, _ = log_loss(model.mlm(hidden_BLD), batch["original"])
+            logits_BL = model.copy(hidden_BLD)
+            # p(original) = D [it stands there] + (1 - D) softmax, in logarithms.
+            kept_BL = jnp.where(
+                filled_BL == batch["original"], jax.nn.log_sigmoid(logits_BL), -jnp.inf
+            )
+            likelihood_BL = jnp.logaddexp(kept_BL, jax.nn.log_sigmoid(-logits_BL) - losses_BL)
+            loss, weight = -(likelihood_BL * weights_BL).sum(), weights_BL.sum()
+            right = (weights_BL * (likelihood_BL > jnp.log(0.5))).sum()
+        return loss, {"mlm_loss": (loss, weight), "mlm_accuracy": (right, weight)}
+
+
+def from_config(fields: dict, given) -> ReplacedTokens:
+    """Build from a config's `objective` section."""
+    own = {f.name for f in dataclasses.fields(ReplacedTokens)} - {"masked"}
+    chosen = {name: fields.pop(name) for name in own & fields.keys()}
+    return ReplacedTokens(mlm.from_config(fields, given), **chosen)

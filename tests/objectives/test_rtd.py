@@ -1,0 +1,246 @@
+"""Replaced-token detection: what is filled in, what is learned, and what no gradient reaches."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from quick import jit
+
+from firth.errors import FirthError
+from firth.experiment import create_model
+from firth.models.model import bound, parameter_count
+from firth.objectives.mlm import MaskedLM
+from firth.objectives.rtd import VARIANTS, ReplacedTokens
+
+B, L, V = 6, 16, 40
+MASKED = MaskedLM(4, V, (0, 2, 3), max_predictions=5, rate=0.3, rates=(0.85, 0.0))
+BODIES = {
+    "electra": dict(embedding_size=12),
+    "roberta": {},
+    "albert": dict(embedding_size=12, num_groups=2),
+    "modernbert": {},
+    "bert": {},
+}
+
+
+def spec(family="electra", **changes):
+    return (
+        dict(
+            family=family,
+            vocab_size=V,
+            num_layers=2,
+            hidden_size=32,
+            num_heads=4,
+            intermediate_size=48,
+            max_length=L,
+            dropout=0.0,
+            attention_dropout=0.0,
+        )
+        | BODIES[family]
+        | changes
+    )
+
+
+@pytest.fixture(scope="module")
+def clean():
+    rng = np.random.default_rng(0)
+    mask = np.arange(L) < np.array([16, 16, 12, 9, 16, 5])[:, None]
+    tokens = np.where(mask, rng.integers(5, V, (B, L)), 0).astype(np.int32)
+    tokens[:, 0] = 2
+    tokens[np.arange(B), mask.sum(1) - 1] = 3
+    return {
+        "tokens": jnp.asarray(tokens),
+        "segments": jnp.zeros((B, L), jnp.int32),
+        "mask": jnp.asarray(mask),
+        "example": jnp.arange(B, dtype=jnp.uint32),
+        "copy": jnp.zeros(B, jnp.uint32),
+    }
+
+
+def made(objective, body=None, seed=0):
+    """(model, parameters scaled up so that the generator has opinions)."""
+    model = create_model(body or spec(), objective)
+    tokens = jnp.zeros((1, L), jnp.int32)
+    params = jax.jit(model.init)(jax.random.key(seed), tokens)["params"]
+    return model, jax.tree.map(lambda leaf: 8 * leaf if leaf.ndim > 1 else leaf, params)
+
+
+def test_samples_stand_at_the_masked_positions_alone(clean):
+    objective = ReplacedTokens(MASKED)
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
+    P = batch["positions"].shape[1]
+    filled = objective.fill(jnp.zeros((B, P, V)), batch)
+    changed = np.asarray(filled != clean["tokens"])
+    chosen = np.zeros((B, L), bool)
+    used = np.asarray(batch["target_weights"]) > 0
+    chosen[np.nonzero(used)[0], np.asarray(batch["positions"])[used]] = True
+    assert changed.any() and not (changed & ~chosen).any()
+    # Uniform logits: all but 1 in V draws change the token.
+    assert changed.sum() >= 0.8 * chosen.sum()
+    assert not (np.asarray(filled)[chosen] == 4).all()  # masks do not stay
+
+
+def test_a_perfect_generator_leaves_nothing_to_detect(clean):
+    objective = ReplacedTokens(MASKED)
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
+    certain = 1e3 * jax.nn.one_hot(batch["targets"], V)
+    assert (objective.fill(certain, batch) == clean["tokens"]).all()
+    never = dataclasses.replace(objective, correct=False)
+    filled = never.fill(certain, batch)
+    assert int((filled != clean["tokens"]).sum()) == int(batch["target_weights"].sum())
+
+
+def test_the_same_rows_get_the_same_samples_in_any_batch(clean):
+    objective = ReplacedTokens(MASKED)
+    whole = objective.corrupt(clean, jax.random.key(0))
+    part = objective.corrupt(jax.tree.map(lambda x: x[2:4], clean), jax.random.key(0))
+    np.testing.assert_array_equal(whole["uniform"][2:4], part["uniform"])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("sharing", ["none", "embeddings", "all"])
+def test_gradients_reach_what_they_should_and_nothing_else(clean, variant, sharing):
+    size = {} if sharing == "all" else dict(width=0.5)
+    size = dict(width=1.0) if sharing == "all" else size
+    objective = ReplacedTokens(MASKED, variant=variant, sharing=sharing, **size)
+    model, params = made(objective)
+    batch = objective.corrupt(clean, jax.random.key(0))
+    losses = bound(model, lambda m, b: objective.losses(m, b, train=False)[0])
+
+    def gradient(term):
+        return jax.jit(jax.grad(lambda p: losses(p, batch)[term]))(params)
+
+    def size_of(tree):
+        return max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
+
+    model_term = gradient("model")
+    assert all(size_of(model_term[head]) > 0 for head in VARIANTS[variant])
+    assert size_of(model_term["encoder"]) > 0
+    if sharing == "all":
+        return
+    # No gradient of what the model learns flows back through the samples.
+    assert size_of(model_term["generator"]) == 0
+    generator_term = gradient("generator")
+    assert size_of(generator_term["generator"]) > 0
+    encoder = generator_term["encoder"]
+    tied = {"word", "position", "type", "norm"}
+    assert all(size_of(encoder[name]) == 0 for name in encoder.keys() - tied)
+    assert (size_of({n: encoder[n] for n in tied}) > 0) == (sharing == "embeddings")
+
+
+def test_the_model_sees_the_original_nowhere_but_where_it_stands(clean):
+    """With the samples fixed, other originals behind the masks change nothing but the labels."""
+    objective = ReplacedTokens(MASKED)
+    model, params = made(objective)
+    batch = objective.corrupt(clean, jax.random.key(0))
+    P = batch["positions"].shape[1]
+    certain = 1e3 * jax.nn.one_hot(jnp.full((B, P), 7), V)  # whatever it is, 7 is drawn
+    hidden_from = batch | {"original": jnp.where(batch["tokens"] == 4, 9, batch["original"])}
+    logits = bound(model, lambda m, t, s, k: m.rtd(m.encoder(t, s, k).last))
+    seen, other = (
+        logits(params, objective.fill(certain, b), b["segments"], b["mask"])
+        for b in (batch, hidden_from)
+    )
+    assert (batch["original"] != hidden_from["original"]).any()
+    np.testing.assert_array_equal(seen, other)
+
+
+def test_losses_against_numpy(clean):
+    model, params = made(ReplacedTokens(MASKED, sharing="none"))
+    for variant in ("electra", "electra_15"):
+        objective = ReplacedTokens(MASKED, variant=variant, sharing="none")
+        batch = objective.corrupt(clean, jax.random.key(3))
+
+        def everything(m, b, objective=objective):
+            hidden = m.generator_hidden(b["tokens"], b["segments"], b["mask"], train=False)
+            index = b["positions"][..., None]
+            logits = m.generate(jnp.take_along_axis(hidden, index, axis=1))
+            filled = objective.fill(logits, b)
+            detected = m.rtd(m.encoder(filled, b["segments"], b["mask"]).last)
+            return objective.losses(m, b, train=False), filled, detected
+
+        (sums, metrics), filled, detected = bound(model, everything)(params, batch)
+        detected = np.asarray(detected, np.float64)
+        replaced = np.asarray(filled != clean["tokens"])
+        where = np.asarray(clean["mask"])
+        if variant == "electra_15":
+            used = np.asarray(batch["target_weights"]) > 0
+            where = np.zeros_like(where)
+            where[np.nonzero(used)[0], np.asarray(batch["positions"])[used]] = True
+        probability = 1 / (1 + np.exp(-detected))
+        loss = -np.where(replaced, np.log(probability), np.log1p(-probability))[where].sum()
+        np.testing.assert_allclose(sums["model"], loss, rtol=1e-5)
+        assert float(objective.weights(batch)["model"]) == where.sum()
+        said = probability > 0.5
+        right = (said == replaced)[where].mean()
+        accuracy, weight = metrics["rtd_accuracy"]
+        np.testing.assert_allclose(accuracy / weight, right, rtol=1e-6)
+        found, weight = metrics["rtd_recall"]
+        assert (float(found), float(weight)) == (
+            (said & replaced & where).sum(),
+            (replaced & where).sum(),
+        )
+
+
+def test_the_copy_mechanism_against_numpy(clean):
+    objective = ReplacedTokens(MASKED, variant="all_tokens", sharing="none")
+    model, params = made(objective)
+    batch = objective.corrupt(clean, jax.random.key(3))
+
+    def everything(m, b):
+        hidden = m.generator_hidden(b["tokens"], b["segments"], b["mask"], train=False)
+        logits = m.generate(jnp.take_along_axis(hidden, b["positions"][..., None], axis=1))
+        filled = objective.fill(logits, b)
+        last = m.encoder(filled, b["segments"], b["mask"]).last
+        return objective.losses(m, b, train=False)[0], filled, m.mlm(last), m.copy(last)
+
+    sums, filled, words, copies = bound(model, everything)(params, batch)
+    words, copies = np.asarray(words, np.float64), np.asarray(copies, np.float64)
+    softmax = np.exp(words - words.max(-1, keepdims=True))
+    softmax /= softmax.sum(-1, keepdims=True)
+    gate = 1 / (1 + np.exp(-copies))
+    original = np.asarray(clean["tokens"])
+    chance = np.take_along_axis(softmax, original[..., None], -1)[..., 0]
+    likelihood = gate * (np.asarray(filled) == original) + (1 - gate) * chance
+    expected = -np.log(likelihood)[np.asarray(clean["mask"])].sum()
+    np.testing.assert_allclose(sums["model"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", BODIES)
+@pytest.mark.parametrize("sharing", ["none", "embeddings", "all"])
+def test_every_body_can_be_a_discriminator(clean, family, sharing):
+    objective = ReplacedTokens(MASKED, sharing=sharing, width=1.0 if sharing == "all" else 0.5)
+    model, params = made(objective, spec(family))
+    batch = objective.corrupt(clean, jax.random.key(0))
+    sums, _ = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
+    assert all(np.isfinite(value) and value > 0 for value in sums.values())
+    assert ("generator" in params) == (sharing != "all")
+    if sharing == "embeddings":
+        assert not params["generator"]["encoder"].keys() & {"word", "position", "type", "norm"}
+
+
+def test_a_generator_is_as_wide_and_deep_as_asked():
+    objective = ReplacedTokens(MASKED, width=0.25, depth=0.5)
+    part = objective.parts(spec(hidden_size=128, num_heads=8, num_layers=4, embedding_size=20))
+    assert part["tied"] and part["generator"]["num_layers"] == 2
+    generator = {n: part["generator"][n] for n in ("hidden_size", "num_heads", "embedding_size")}
+    assert generator == dict(hidden_size=32, num_heads=2, embedding_size=20)
+    assert parameter_count(jax.eval_shape(lambda: made(objective)[1])["generator"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(variant="electric"), "objective.variant='electric' is unknown; one of electra,"),
+        (dict(sharing="some"), "objective.sharing='some' is unknown"),
+        (dict(sharing="all"), "needs width=1 and depth=1, not 0.25"),
+        (dict(width=0.0), "must be greater than 0"),
+        (dict(temperature=-1.0), "must be greater than 0"),
+        (dict(masked=dataclasses.replace(MASKED, pairs="nsp")), "no pair objective"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, message):
+    with pytest.raises(FirthError, match=message):
+        ReplacedTokens(**{"masked": MASKED} | changes)
