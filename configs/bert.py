@@ -56,7 +56,7 @@ def get_config(arg=None):
         prefetch=2,
     )
     if arg.view == "pairs":
-        c.data.update(short_seq_prob=0.1, dupe_factor=10)
+        c.data.update(order="nsp", short_seq_prob=0.1, dupe_factor=10)  # or "sop"
     else:
         c.data.update(mode="sentences")
 

@@ -7,7 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+import jax
 import numpy as np
+import orbax.checkpoint as ocp
 
 WORDS_TEXT = """
 the a one that bank river word company meaning context shall know by it keeps you vase
@@ -89,3 +91,17 @@ def logged(workdir) -> list[dict]:
     return [
         {k: v for k, v in json.loads(line).items() if not k.startswith("perf/")} for line in lines
     ]
+
+
+def final_state(workdir, step=TINY["steps"]):
+    """The raw state of a checkpoint, every leaf as numpy."""
+    folder = Path(workdir) / "checkpoints" / str(step) / "state"
+    leaves = jax.tree.leaves_with_path(ocp.PyTreeCheckpointer().restore(folder))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def assert_same_bytes(one, other, step=TINY["steps"]):
+    one, other = final_state(one, step), final_state(other, step)
+    assert one.keys() == other.keys()
+    for name in one:
+        assert one[name].tobytes() == other[name].tobytes(), name

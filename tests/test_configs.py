@@ -82,9 +82,14 @@ def assert_the_rest_builds(config, params, tmp_path):
 
 def test_every_shipped_recipe_is_tested_here():
     assert {p.name for p in recipe.SHIPPED.glob("[!_]*.py")} == {
+        "albert.py",
         "bert.py",
+        "distilbert.py",
+        "electra.py",
         "finetune.py",
+        "modernbert.py",
         "quickstart.py",
+        "roberta.py",
     }
     assert PUBLISHED.keys() == SIZES.keys()
 

@@ -5,15 +5,21 @@ import random
 import shutil
 import signal
 import time
-from pathlib import Path
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
-from made_runs import TINY, arguments, logged, make_store, start
+from made_runs import (
+    TINY,
+    arguments,
+    assert_same_bytes,
+    final_state,
+    logged,
+    make_store,
+    start,
+)
 
 from firth import recipe, train
 from firth.cli import main
@@ -37,20 +43,6 @@ def straight(store, tmp_path_factory):
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return workdir
-
-
-def final_state(workdir, step=TINY["steps"]):
-    """The raw state of a checkpoint, every leaf as numpy."""
-    folder = Path(workdir) / "checkpoints" / str(step) / "state"
-    leaves = jax.tree.leaves_with_path(ocp.PyTreeCheckpointer().restore(folder))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
-
-
-def assert_same_bytes(one, other, step=TINY["steps"]):
-    one, other = final_state(one, step), final_state(other, step)
-    assert one.keys() == other.keys()
-    for name in one:
-        assert one[name].tobytes() == other[name].tobytes(), name
 
 
 def test_the_run_learns_and_crosses_an_epoch_end(straight):

@@ -1,6 +1,6 @@
 """`firth convert`: published weights to Firth and back; the direction is detected.
 
-firth convert --from DIR --to DIR [--overwrite]
+firth convert --from DIR --to DIR [--part generator] [--overwrite]
 """
 
 import argparse
@@ -44,10 +44,18 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--to", required=True, help="directory to create")
     parser.add_argument("--overwrite", action="store_true", help="replace the model in --to")
+    parser.add_argument(
+        "--part",
+        choices=("model", "generator"),
+        default="model",
+        help="of a workdir: the model, or the generator that was trained beside it",
+    )
     args = parser.parse_args(argv)
-    saved = read_model(args.source)
+    saved = read_model(args.source, args.part)
     to_firth = saved.layout == "published"
     print(summary(saved), file=sys.stderr)
+    if not to_firth and (lost := published.unpublished(saved)):
+        print(f"no place in the published layout, left out: {', '.join(lost)}", file=sys.stderr)
     write = write_firth if to_firth else write_published
     write(args.to, saved, args.overwrite)
     print(f"{args.to}: {'Firth' if to_firth else 'published'} layout")

@@ -22,7 +22,7 @@ from firth import published, recipe
 from firth.data.tokenize import load_tokenizer
 from firth.errors import FirthError
 from firth.files import read_json
-from firth.models.model import Model, create, to_layout
+from firth.models.model import EMBEDDINGS, HEADS, Model, create, to_layout
 from firth.training.checkpoint import Checkpoints
 
 log = logging.getLogger("firth")
@@ -81,8 +81,10 @@ class Saved:
 # ---------------------------------------------------------------------------------- reading
 
 
-def read_model(source) -> Saved:
+def read_model(source, part: str = "model") -> Saved:
     """Read a model from a published directory, a Firth directory, a workdir or "hf:org/name".
+
+    `part` "generator" reads the generator that was trained in a workdir instead.
 
     Raises FirthError naming the file for whatever is missing, damaged or not supported.
     """
@@ -93,7 +95,9 @@ def read_model(source) -> Saved:
         kind = "is a file" if path.exists() else "does not exist"
         raise FirthError(f"{path} {kind}; expected a directory with a model, or hf:org/name")
     if (path / "checkpoints").is_dir():
-        return _read_workdir(path)
+        return _read_workdir(path, part)
+    if part != "model":
+        raise FirthError(f"{path} is no workdir; only the workdir of a run holds a {part}")
     if (path / "model.json").is_file():
         return _read_firth(path)
     if (path / "config.json").is_file():
@@ -214,16 +218,28 @@ def _read_firth(path: Path) -> Saved:
     )
 
 
-def _read_workdir(path: Path) -> Saved:
+def _read_workdir(path: Path, part: str) -> Saved:
     """The parameters of the best checkpoint, or of the newest where none is measured."""
     described, heads, whole = read_description(path)
+    generator = whole.get("generator")
+    if part == "generator" and not generator:
+        raise FirthError(f"{path} trained no generator of its own")
     options = dict(recipe.read(path).get("checkpoint", {})) | {"best": whole.get("best", "")}
     saves = Checkpoints(path, **options, read_only=True)
     try:
         step, params = saves.restore_params()
     finally:
         saves.close()
-    flat = flatten_dict(to_layout(params, scan=False), sep="/")
+    params = to_layout(params, scan=False)
+    if part == "generator":
+        own, heads = params["generator"], ("mlm",)
+        shared = params["encoder"] if generator["tied"] else {}
+        embeddings = {name: shared[name] for name in EMBEDDINGS & shared.keys()}
+        params = own | {"encoder": embeddings | own["encoder"]}
+        spec = published.complete_spec(generator["model"], path / "model.json")
+        described = dict(spec=spec, num_labels=2, labels=None, regression=False)
+    params = {name: params[name] for name in ("encoder", *heads)}
+    flat = flatten_dict(params, sep="/")
     published.check_params(flat, described, heads, path / "checkpoints" / str(step))
     return Saved(
         **described,
@@ -246,8 +262,8 @@ def read_description(path: Path) -> tuple[dict, tuple[str, ...], dict]:
     if not isinstance(spec, dict) or not texts or not isinstance(labels, list | None):
         raise FirthError(f"{file} is damaged: expected model {{...}}, heads [...] and labels")
     spec = published.complete_spec(spec, file)
-    if unknown := set(heads) - set(published.known_heads(spec)):
-        raise FirthError(f"{file}: there is no head {min(unknown)!r} in {spec['family']}")
+    if unknown := set(heads) - set(HEADS):
+        raise FirthError(f"{file}: there is no head {min(unknown)!r}")
     published.check_field(whole.get("num_labels"), 2, f"{file}: num_labels")
     described = dict(
         spec=spec,

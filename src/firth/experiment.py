@@ -51,6 +51,14 @@ class Experiment:
     task: tasks.Task | None = None
     initial: dict = dataclasses.field(default_factory=dict)
 
+    @property
+    def generator(self) -> dict | None:
+        """{model: its spec, tied} of a generator that is trained beside the model, or None."""
+        parts = self.objective.parts(self.spec) if hasattr(self.objective, "parts") else {}
+        if not parts.get("generator"):
+            return None
+        return {"model": parts["generator"], "tied": parts["tied"]}
+
 
 def build(config, cache: Path | None = None) -> Experiment:
     """Build the parts of a run. `cache` is a file where views may note the sizes of epochs."""

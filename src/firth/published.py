@@ -299,7 +299,8 @@ def complete_spec(spec: dict, where: str) -> dict:
         raise FirthError(f"{where}: model.family={name!r}; Firth knows {', '.join(FAMILIES)}")
     defaults = _defaults(name)
     for field in spec.keys() & defaults.keys():
-        check_field(spec[field], defaults[field], f"{where}: model.{field}")
+        default = 0 if field == "pad_id" else defaults[field]  # an id may be 0
+        check_field(spec[field], default, f"{where}: model.{field}")
     return {k: v for k, v in (defaults | spec).items() if k not in EXECUTION}
 
 
@@ -352,6 +353,12 @@ def _default_labels(count: int) -> tuple[str, ...]:
 def write_config(saved, base: dict, pad_id: int | None) -> dict:
     """The config.json of a model (`firth.exchange.Saved`); keys of `base` unknown here stay."""
     module = family(saved.spec["family"])
+    width = saved.spec.get("embedding_size", 0)
+    if width not in (0, saved.spec["hidden_size"]) and "embedding_size" not in module.FIELDS:
+        raise FirthError(
+            f"the published layout of {saved.spec['family']} has no place for embeddings {width} "
+            f"wide under layers {saved.spec['hidden_size']} wide; keep it as a Firth directory"
+        )
     config = dict(base)
     for key in ("dtype", "torch_dtype"):
         if key in config:
@@ -375,6 +382,12 @@ def write_config(saved, base: dict, pad_id: int | None) -> dict:
         one_of = "regression" if saved.regression else "single_label_classification"
         config["problem_type"] = one_of
     return config
+
+
+def unpublished(saved) -> list[str]:
+    """Heads that the published layout of the family has no names for."""
+    known = known_heads(saved.spec)
+    return [head for head in saved.heads if head not in known]
 
 
 def architecture(saved) -> str:

@@ -29,7 +29,7 @@ from firth.data.pipeline import prefetch
 from firth.errors import FirthError
 from firth.evaluate import Evaluator
 from firth.files import write_text
-from firth.models.model import bound, overlay, to_layout
+from firth.models.model import HEADS, bound, overlay, to_layout
 from firth.repeat import train_seeds
 from firth.training import optim, partition
 from firth.training.checkpoint import Checkpoints
@@ -264,11 +264,12 @@ def describe_run(run, workdir: Path):
     described = {
         "firth": 1,
         "model": run.spec,
-        "heads": list(run.model.heads),
+        "heads": [head for head in run.model.heads if head in HEADS],
         "num_labels": run.model.num_labels,
         "labels": list(run.task.labels) if run.task and run.task.labels else None,
         "regression": bool(run.task and run.task.kind == "regression"),
         "best": run.best,
+        "generator": run.generator,
     }
     write_text(workdir / "model.json", json.dumps(described, indent=2) + "\n")
     if not (workdir / "tokenizer").exists():

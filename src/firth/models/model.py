@@ -15,6 +15,9 @@ from firth.layers.heads import ClassifierHead, MaskedLMHead, TokenHead
 from firth.layers.transformer import dense
 from firth.models import FAMILIES
 
+# Heads that a model keeps beyond the run that made it; a bridge means nothing without its teacher.
+HEADS = ("mlm", "nsp", "sop", "rtd", "copy", "classifier")
+EMBEDDINGS = frozenset({"word", "position", "type", "norm"})  # what a tied generator shares
 BODIES = frozenset({"encoder", "teacher"})  # what weights to start from hold whole or not at all
 
 
