@@ -477,7 +477,7 @@ def test_shards_outside_the_directory_are_refused(tmp_path):
         (dict(heads="mlm"), "is damaged"),
         (dict(num_labels=-1), "num_labels=-1, expected a positive integer"),
         (dict(heads=["mlm"]), "lacks 5 of its tensors"),
-        (dict(heads=["pooh"]), "there is no head 'pooh' in bert"),
+        (dict(heads=["pooh"]), "there is no head 'pooh'"),
     ],
 )
 def test_a_wrong_description_is_named(tmp_path, changes, message):
