@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
     saved = read_model(args.source, args.part)
-    to_firth = saved.layout == "published"
+    to_firth = saved.layout in ("published", "original")
     print(summary(saved), file=sys.stderr)
     if not to_firth and (lost := published.unpublished(saved)):
         print(f"no place in the published layout, left out: {', '.join(lost)}", file=sys.stderr)

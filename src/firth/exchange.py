@@ -1,12 +1,13 @@
 """Models on disk: published directories, Firth directories and workdirs, read alike.
 
     published   config.json, model.safetensors (or shards with an index), the tokenizer's files
+    original    a TensorFlow checkpoint, and bert_config.json or albert_config.json (ELECTRA: none)
     Firth       model.json, params.safetensors (flat parameter paths), the tokenizer's files
     workdir     model.json, checkpoints/<step>/, tokenizer/: the folder of a run of `firth train`
 
 A Firth directory made from a published one keeps its config.json and the headers of its weight
 files, and so gives back the same bytes. Weights are read from safetensors alone: no pickle, no
-HDF5, nothing that can execute.
+HDF5, nothing that can execute; TensorFlow checkpoints are read as the bytes of their tensors.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ import numpy as np
 import safetensors
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from firth import published, recipe
+from firth import original, published, recipe
 from firth.data.tokenize import load_tokenizer
 from firth.errors import FirthError
 from firth.files import read_json
@@ -39,7 +40,7 @@ class Saved:
     spec: `family` and the fields of that family's Config, without those that say how it is run.
     heads, num_labels, labels (names, or None), regression: see `firth.models.model.Model`.
     params: nested, float32 numpy arrays (perhaps memory-mapped), layers unrolled.
-    source, layout: the directory it was read from; "published", "firth" or "workdir".
+    source, layout: the directory it was read from; "published", "original", "firth", "workdir".
     dtypes: of the numbers in the files.
     tokenizer_path: a directory with its tokenizer, or None.
     published: what gives back the very files it was published as, or None.
@@ -96,15 +97,17 @@ def read_model(source, part: str = "model") -> Saved:
         raise FirthError(f"{path} {kind}; expected a directory with a model, or hf:org/name")
     if (path / "checkpoints").is_dir():
         return _read_workdir(path, part)
-    if part != "model":
+    if part != "model" and not original.find(path):
         raise FirthError(f"{path} is no workdir; only the workdir of a run holds a {part}")
     if (path / "model.json").is_file():
         return _read_firth(path)
     if (path / "config.json").is_file():
         return _read_published(path)
+    if original.find(path):
+        return _read_original(path, part)
     raise FirthError(
-        f"{path} holds no model: expected config.json (published), model.json (Firth) or "
-        "checkpoints/ (a workdir)"
+        f"{path} holds no model: expected config.json (published), model.json (Firth), "
+        "checkpoints/ (a workdir) or a TensorFlow checkpoint of BERT, ALBERT or ELECTRA"
     )
 
 
@@ -127,11 +130,26 @@ def _download(name: str) -> str:
 
 def _read_published(path: Path) -> Saved:
     config = read_json(path / "config.json")
-    described = published.read_config(config, path / "config.json")
     tensors, files = {}, {}
     for file in _weight_files(path):
         tensors |= read_safetensors(file)
         files[file.name] = _header(file)
+    saved, unknown = _from_tensors(path, config, path / "config.json", tensors)
+    as_it_was = {"config": _text(path / "config.json"), "files": None if unknown else files}
+    if WEIGHTS not in files:
+        as_it_was["index"] = _text(path / INDEX)
+    return dataclasses.replace(saved, published=as_it_was)
+
+
+def _read_original(path: Path, part: str) -> Saved:
+    """A folder with a TensorFlow checkpoint of BERT, ALBERT or ELECTRA."""
+    config, tensors = original.read_original(path, part)
+    return dataclasses.replace(_from_tensors(path, config, path, tensors)[0], layout="original")
+
+
+def _from_tensors(path: Path, config: dict, where: Path, tensors: dict) -> tuple[Saved, list[str]]:
+    """The model of tensors under their published names, and those it has no place for."""
+    described = published.read_config(config, where)
     flat, heads, unknown = published.read_tensors(tensors, described, config, path)
     if unknown:
         log.warning(
@@ -141,10 +159,7 @@ def _read_published(path: Path) -> Saved:
             published.listed(unknown),
         )
     described["regression"] &= "classifier" in heads
-    original = {"config": _text(path / "config.json"), "files": None if unknown else files}
-    if WEIGHTS not in files:
-        original["index"] = _text(path / INDEX)
-    return Saved(
+    saved = Saved(
         **described,
         heads=heads,
         params=unflatten_dict(flat, sep="/"),
@@ -152,8 +167,8 @@ def _read_published(path: Path) -> Saved:
         layout="published",
         dtypes=tuple(sorted({tensor.dtype.name for tensor in tensors.values()} - {"int64"})),
         tokenizer_path=_tokenizer_path(path),
-        published=original,
     )
+    return saved, unknown
 
 
 def _weight_files(path: Path) -> list[Path]:

@@ -1,0 +1,203 @@
+"""TensorFlow checkpoints of the original code.
+
+`original/` holds small ones that TensorFlow 2's Saver wrote, with variables named and shaped as
+google-research's bert, albert and electra have them, and the values of all variables as an .npz.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+
+from firth.cli import main
+from firth.errors import FirthError
+from firth.exchange import read_model
+from firth.original import find
+from firth.tensorflow_files import read_checkpoint
+
+HERE = Path(__file__).parent / "original"
+LAYERS = {  # ours -> that of BERT and ELECTRA
+    "attention/query": "attention/self/query",
+    "attention/key": "attention/self/key",
+    "attention/value": "attention/self/value",
+    "attention/output": "attention/output/dense",
+    "attention_norm": "attention/output/LayerNorm",
+    "mlp_in": "intermediate/dense",
+    "mlp_out": "output/dense",
+    "mlp_norm": "output/LayerNorm",
+}
+SHARED = {  # of ALBERT
+    "attention/query": "attention_1/self/query",
+    "attention/key": "attention_1/self/key",
+    "attention/value": "attention_1/self/value",
+    "attention/output": "attention_1/output/dense",
+    "attention_norm": "LayerNorm",
+    "mlp_in": "ffn_1/intermediate/dense",
+    "mlp_out": "ffn_1/intermediate/output/dense",
+    "mlp_norm": "LayerNorm_1",
+}
+LEAVES = {"kernel": "kernel", "bias": "bias", "scale": "gamma"}
+
+
+def variables(name):
+    return {k.replace("|", "/"): v for k, v in np.load(HERE / name / "variables.npz").items()}
+
+
+def expected(path, root, groups):
+    """The original variable that the parameter at `path` should be."""
+    module, leaf = path.rsplit("/", 1)
+    theirs = LEAVES.get(leaf, leaf)
+    embeddings = {
+        "encoder/word": "word_embeddings",
+        "encoder/position": "position_embeddings",
+        "encoder/type": "token_type_embeddings",
+    }
+    if module in embeddings:
+        return f"{root['embeddings']}/embeddings/{embeddings[module]}"
+    if module == "encoder/norm":
+        suffix = "beta" if leaf == "bias" else "gamma"
+        return f"{root['embeddings']}/embeddings/LayerNorm/{suffix}"
+    for prefix, (scope, layers) in groups.items():
+        if module.startswith(prefix + "/"):
+            inside = layers[module.removeprefix(prefix + "/")]
+            if "LayerNorm" in inside:
+                theirs = "beta" if leaf == "bias" else "gamma"
+            return f"{scope}/{inside}/{theirs}"
+    scope = root[module]
+    if scope.endswith("LayerNorm"):
+        theirs = "beta" if leaf == "bias" else "gamma"
+    if scope.endswith("seq_relationship"):
+        theirs = {"kernel": "output_weights", "bias": "output_bias"}[leaf]
+    if module == "mlm":
+        theirs = "output_bias"
+    return f"{scope}/{theirs}"
+
+
+PREDICTIONS = {
+    "mlm": "cls/predictions",
+    "mlm/dense": "cls/predictions/transform/dense",
+    "mlm/norm": "cls/predictions/transform/LayerNorm",
+    "encoder/pooler": "bert/pooler/dense",
+    "embeddings": "bert",
+}
+CASES = {
+    ("bert", "model"): (
+        ("mlm", "nsp"),
+        PREDICTIONS | {"nsp/dense": "cls/seq_relationship"},
+        {f"encoder/stack/layer_{i}": (f"bert/encoder/layer_{i}", LAYERS) for i in range(2)},
+    ),
+    ("albert", "model"): (
+        ("mlm", "sop"),
+        PREDICTIONS
+        | {
+            "sop/dense": "cls/seq_relationship",
+            "encoder/project": "bert/encoder/embedding_hidden_mapping_in",
+        },
+        {
+            "encoder/stack/group_0/inner_0": (
+                "bert/encoder/transformer/group_0/inner_group_0",
+                SHARED,
+            )
+        },
+    ),
+    ("electra", "model"): (
+        ("rtd",),
+        {
+            "embeddings": "electra",
+            "encoder/project": "electra/embeddings_project",
+            "rtd/hidden": "discriminator_predictions/dense",
+            "rtd/dense": "discriminator_predictions/dense_1",
+        },
+        {f"encoder/stack/layer_{i}": (f"electra/encoder/layer_{i}", LAYERS) for i in range(2)},
+    ),
+    ("electra", "generator"): (
+        ("mlm",),
+        {
+            "embeddings": "electra",
+            "encoder/project": "generator/embeddings_project",
+            "mlm": "generator_predictions",
+            "mlm/dense": "generator_predictions/dense",
+            "mlm/norm": "generator_predictions/LayerNorm",
+        },
+        {f"encoder/stack/layer_{i}": (f"generator/encoder/layer_{i}", LAYERS) for i in range(2)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "electra"])
+def test_every_tensor_is_read_as_tensorflow_wrote_it(name):
+    found, known = read_checkpoint(find(HERE / name)), variables(name)
+    assert found.keys() - known.keys() == {"global_step"} and int(found["global_step"]) == 7
+    for key, value in known.items():
+        np.testing.assert_array_equal(found[key], value)
+
+
+@pytest.mark.parametrize(("name", "part"), CASES)
+def test_every_parameter_is_the_right_variable(name, part):
+    heads, root, groups = CASES[name, part]
+    saved = read_model(HERE / name, part)
+    assert saved.heads == heads and saved.layout == "original"
+    known, used = variables(name), set()
+    for path, value in flatten_dict(saved.params, sep="/").items():
+        source = expected(path, root, groups)
+        theirs = known[source]
+        # The pair head's weights alone are published the other way round.
+        np.testing.assert_array_equal(
+            value, theirs.T if source.endswith("output_weights") else theirs
+        )
+        used.add(source)
+    if part == "model":
+        left = {key for key in known if key not in used and not key.endswith("adam_m")}
+        assert all(key.startswith("generator") for key in left)
+
+
+def test_the_original_activations():
+    assert read_model(HERE / "bert").spec["activation"] == "gelu_tanh"
+    assert read_model(HERE / "albert").spec["activation"] == "gelu_tanh"
+    assert read_model(HERE / "electra").spec["activation"] == "gelu"
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "electra"])
+def test_convert_says_what_it_recognised_and_transformers_loads_it(name, tmp_path, capsys):
+    transformers = pytest.importorskip("transformers")
+    assert main(["convert", "--from", str(HERE / name), "--to", str(tmp_path / "firth")]) == 0
+    assert f"({name})" in capsys.readouterr().err
+    back = ["convert", "--from", str(tmp_path / "firth"), "--to", str(tmp_path / "published")]
+    assert main(back) == 0
+    loader = transformers.AutoModelForPreTraining.from_pretrained
+    _, report = loader(tmp_path / "published", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+
+
+def damaged(tmp_path, change):
+    folder = tmp_path / "m"
+    shutil.copytree(HERE / "bert", folder)
+    change(folder)
+    return folder
+
+
+def cut(file, size):
+    file.write_bytes(file.read_bytes()[:size])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: cut(f / "bert_model.ckpt.index", 300), "truncated or no TensorFlow checkpoint"),
+        (lambda f: cut(f / "bert_model.ckpt.index", 0), "truncated or no TensorFlow checkpoint"),
+        (
+            lambda f: cut(f / "bert_model.ckpt.data-00000-of-00001", 900),
+            "data-00000-of-00001 is truncated: .* lies beyond its end",
+        ),
+        (
+            lambda f: (f / "bert_model.ckpt.data-00000-of-00001").unlink(),
+            "names bert_model.ckpt.data-00000-of-00001, which is not there",
+        ),
+        (lambda f: (f / "bert_config.json").unlink(), "bert_config.json is missing"),
+    ],
+)
+def test_damage_is_named(tmp_path, change, message):
+    with pytest.raises(FirthError, match=message):
+        read_model(damaged(tmp_path, change))
