@@ -1,11 +1,12 @@
-"""Step time of BERT pretraining: Firth against transformers' PyTorch model, same shapes.
+"""Step time of pretraining: Firth against transformers' PyTorch model doing the same work.
 
-    python experiments/step_time/bench.py [--size mini] [--batch 32] [--length 128] [--rounds 7]
+    python experiments/step_time/bench.py [--recipe bert.py:mini] [--batch 32] [--length 128]
 
-Both sides run in this one process, in turn, on the same number of threads: MLM + NSP, dropout 0.1,
-AdamW, 20 predictions a row. PyTorch runs in fp32 and under bf16 autocast, as its users would
-(`BertForPreTraining` with labels of -100 where nothing is predicted). Prints medians and the
-median of the ratios of each round.
+Both sides run in this one process, in turn, on the same number of threads, with the recipe's
+dropout, masking and AdamW: BERT with NSP, ALBERT with SOP, RoBERTa, DistilBERT's body and
+ModernBERT with masked LM alone, ELECTRA with its generator and discriminator. PyTorch runs in fp32
+and under bf16 autocast, as its users would (labels of -100 where nothing is predicted). Prints
+medians and the median of the ratios of each round.
 """
 
 import argparse
@@ -13,31 +14,58 @@ import json
 import os
 import statistics
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 THREADS = len(os.sched_getaffinity(0))
+MASK = 103
 
 
-def firth_side(size, batch, length, predictions, vocab):
+def described(recipe, length, vocab):
+    """(config, model section, objective) of a recipe at these sizes; `@mlm` swaps the objective."""
+    import numpy as np
+
+    from firth.experiment import create_objective
+    from firth.recipe import read_recipe
+
+    config = read_recipe(recipe)
+    spec = dict(config.model) | dict(vocab_size=vocab, activation="gelu")  # fused on both sides
+    if "pad_id" in spec:
+        spec["pad_id"] = 1
+    tokenizer = SimpleNamespace(
+        vocab_size=vocab,
+        pad_id=0,
+        cls_id=101,
+        sep_id=102,
+        mask_id=MASK,
+        special_ids=frozenset({0, 100, 101, 102, 103}),
+        word_starts=np.ones(vocab, bool),
+    )
+    fields = dict(config.objective)
+    if fields["name"] == "distill":  # the student's body alone; both sides would run the teacher
+        own = ("masking", "static", "rate", "max_predictions", "mask_rate", "random_rate")
+        fields = {name: fields[name] for name in own} | dict(name="mlm", masking="token")
+    fields["max_predictions"] = max(round(fields["rate"] * length), 1) + 1
+    return config, spec, create_objective(fields, tokenizer, body=spec)
+
+
+def firth_side(recipe, batch, length, vocab):
     """A function that runs one training step, on fixed clean tokens."""
     import jax
     import numpy as np
 
-    from firth.models.model import create
-    from firth.objectives.mlm import MaskedLM
-    from firth.recipe import read_recipe
+    from firth.experiment import create_model
     from firth.train import make_step
     from firth.training import optim
     from firth.training.state import TrainState
 
-    config = read_recipe(f"bert.py:{size}")
-    spec = dict(config.model) | dict(vocab_size=vocab, activation="gelu")
-    objective = MaskedLM(103, vocab, (0, 101, 102), max_predictions=predictions, pairs="nsp")
-    model = create(spec, objective.heads)
+    config, spec, objective = described(recipe, length, vocab)
+    config.accumulate = 1
+    model = create_model(spec, objective)
     optimizer = optim.create_optimizer(config.optimizer)
-    schedule = optim.create_schedule(config.schedule, 1000)
+    schedule = optim.create_schedule(config.schedule, config.steps)
     tokens = inputs(batch, length, vocab)
     init = jax.jit(lambda key: TrainState.create(model.init(key, tokens[:1])["params"], optimizer))
-    state = init(jax.random.key(0))
     step = jax.jit(make_step(model, objective, optimizer, schedule, config), donate_argnums=0)
     rows = jax.device_put(
         {
@@ -49,7 +77,7 @@ def firth_side(size, batch, length, predictions, vocab):
             "copy": np.zeros(batch, np.uint32),
         }
     )
-    holder = [state]
+    holder = [init(jax.random.key(0))]
 
     def run():
         holder[0], measured, _ = step(holder[0], rows)
@@ -58,50 +86,70 @@ def firth_side(size, batch, length, predictions, vocab):
     return run
 
 
-def torch_side(size, batch, length, predictions, vocab, bf16):
+def torch_model(spec, heads):
+    """The transformers model of a Firth model section, by the tables that exchange uses."""
+    import torch
+    import transformers
+
+    from firth import published
+    from firth.exchange import Saved
+
+    saved = Saved(spec, heads, 2, None, False, {}, Path(), "firth")
+    config = published.write_config(saved, {}, spec.get("pad_id", 0))
+    name, kind = config.pop("architectures")[0], config.pop("model_type")
+    torch.manual_seed(0)
+    model_class = getattr(transformers, name)
+    del kind
+    return model_class(model_class.config_class(**config)).train()
+
+
+def torch_side(recipe, batch, length, vocab, bf16):
     """The same with transformers and torch.optim.AdamW."""
     import torch
-    from transformers import BertConfig, BertForPreTraining
 
-    from firth.models.bert import size as dimensions
-
+    config, spec, objective = described(recipe, length, vocab)
     torch.set_num_threads(THREADS)
-    torch.manual_seed(0)
-    d = dimensions(size)
-    model = BertForPreTraining(
-        BertConfig(
-            vocab_size=vocab,
-            hidden_size=d["hidden_size"],
-            num_hidden_layers=d["num_layers"],
-            num_attention_heads=d["num_heads"],
-            intermediate_size=d["intermediate_size"],
-        )
-    ).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
+    predictions = objective.masked.max_predictions if "rtd" in objective.heads else None
+    predictions = (predictions or objective.max_predictions) - 1
     tokens = torch.from_numpy(inputs(batch, length, vocab)).long()
     labels = torch.full_like(tokens, -100)
-    for row in range(batch):
-        chosen = torch.randperm(length - 2)[:predictions] + 1
-        labels[row, chosen] = tokens[row, chosen]
-    masked = torch.where(labels >= 0, 103, tokens)
-    segments = (torch.arange(length) >= length // 2).long().expand(batch, -1)
-    attention = torch.ones_like(tokens)
-    following = torch.arange(batch) % 2
+    chosen = torch.stack([torch.randperm(length - 2)[:predictions] + 1 for _ in range(batch)])
+    labels.scatter_(1, chosen, tokens.gather(1, chosen))
+    masked = torch.where(labels >= 0, MASK, tokens)
+    common = dict(attention_mask=torch.ones_like(tokens))
+    if spec["family"] in ("bert", "albert", "electra"):
+        common["token_type_ids"] = (torch.arange(length) >= length // 2).long().expand(batch, -1)
+    pair = {"nsp": "next_sentence_label", "sop": "sentence_order_label"}
+    extra = {pair[h]: torch.arange(batch) % 2 for h in objective.heads if h in pair}
+
+    model = torch_model(spec, objective.heads)
+    parameters = list(model.parameters())
+    if "rtd" in objective.heads:
+        generator = torch_model(objective.parts(spec)["generator"], ("mlm",))
+        generator.electra.embeddings = model.electra.embeddings
+        generator.generator_lm_head.weight = model.electra.embeddings.word_embeddings.weight
+        parameters = list({id(p): p for m in (model, generator) for p in m.parameters()}.values())
+    rate = config.optimizer.weight_decay
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=rate)
+
+    def losses():
+        if "rtd" not in objective.heads:
+            return model(input_ids=masked, labels=labels, **common, **extra).loss
+        out = generator(input_ids=masked, labels=labels, **common)
+        logits = out.logits.detach().gather(1, chosen[..., None].expand(-1, -1, vocab))
+        noise = -torch.log(-torch.log(torch.rand_like(logits) + 1e-9) + 1e-9)
+        filled = tokens.scatter(1, chosen, (logits + noise).argmax(-1))
+        replaced = (filled != tokens).long()
+        return out.loss + 50 * model(input_ids=filled, labels=replaced, **common).loss
 
     def run():
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            out = model(
-                input_ids=masked,
-                attention_mask=attention,
-                token_type_ids=segments,
-                labels=labels,
-                next_sentence_label=following,
-            )
-        out.loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            loss = losses()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        return float(out.loss.detach())
+        return float(loss.detach())
 
     return run
 
@@ -117,14 +165,13 @@ def inputs(batch, length, vocab):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", default="mini")
+    parser.add_argument("--recipe", default="bert.py:mini")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--predictions", type=int, default=20)
     parser.add_argument("--vocab", type=int, default=30522)
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
-    shape = (args.size, args.batch, args.length, args.predictions, args.vocab)
+    shape = (args.recipe, args.batch, args.length, args.vocab)
     sides = {
         "firth": firth_side(*shape),
         "torch fp32": torch_side(*shape, bf16=False),
@@ -140,7 +187,7 @@ def main():
             run()
             times[name].append(time.perf_counter() - began)
     load = os.getloadavg()[0]
-    print(f"BERT-{args.size}, {args.batch} x {args.length}, {THREADS} threads, load {load:.1f}")
+    print(f"{args.recipe}, {args.batch} x {args.length}, {THREADS} threads, load {load:.1f}")
     for name, values in times.items():
         print(f"{name:<12} median {statistics.median(values):.3f} s  min {min(values):.3f}")
     for name in ("torch fp32", "torch bf16"):
