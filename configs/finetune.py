@@ -69,6 +69,8 @@ def get_config(arg=None):
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0,
         multipliers=(),
+        layer_decay=1.0,  # rate of each layer as a part of that above it; ELECTRA: 0.8 small, base
+        legacy_layer_decay=False,  # one factor more, as in the released ELECTRA code
         freeze=("^encoder/",) if arg.frozen else (),
     )
     c.schedule = dict(name="xlnet_poly", lr=5e-5, warmup=0.1)

@@ -13,6 +13,7 @@ from firth.experiment import create_model
 from firth.models.model import bound, parameter_count
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.rtd import VARIANTS, ReplacedTokens
+from firth.objectives.sample import sample
 
 B, L, V = 6, 16, 40
 MASKED = MaskedLM(4, V, (0, 2, 3), max_predictions=5, rate=0.3, rates=(0.85, 0.0))
@@ -90,6 +91,42 @@ def test_a_perfect_generator_leaves_nothing_to_detect(clean):
     never = dataclasses.replace(objective, correct=False)
     filled = never.fill(certain, batch)
     assert int((filled != clean["tokens"]).sum()) == int(batch["target_weights"].sum())
+
+
+def test_the_released_codes_masks_repeat_positions():
+    """19 of 128 drawn with replacement: about 13.8 % are distinct, and 85 % of them masked."""
+    rows, length, vocab = 200, 128, 500
+    masked = MaskedLM(4, vocab, (0, 2, 3), max_predictions=19, rate=0.15, rates=(0.85, 0.0))
+    objective = ReplacedTokens(masked, legacy_with_replacement=True)
+    tokens = np.random.default_rng(0).integers(5, vocab, (rows, length)).astype(np.int32)
+    tokens[:, 0], tokens[:, -1] = 2, 3
+    batch = objective.corrupt(
+        {
+            "tokens": jnp.asarray(tokens),
+            "segments": jnp.zeros((rows, length), jnp.int32),
+            "mask": jnp.ones((rows, length), bool),
+            "example": jnp.arange(rows, dtype=jnp.uint32),
+            "copy": jnp.zeros(rows, jnp.uint32),
+        },
+        jax.random.key(0),
+    )
+    positions = np.asarray(batch["positions"])
+    distinct = np.mean([len(set(row)) for row in positions])
+    assert batch["target_weights"].sum() == 19 * rows
+    assert distinct / length == pytest.approx(126 * (1 - (1 - 1 / 126) ** 19) / 128, abs=0.002)
+    hidden = np.asarray(batch["tokens"] == 4)
+    times = np.zeros((rows, length), int)
+    np.add.at(times, (np.arange(rows)[:, None], positions), 1)
+    assert hidden[times == 1].mean() == pytest.approx(0.85, abs=0.02)
+    assert hidden[times == 2].mean() == pytest.approx(1 - 0.15**2, abs=0.02)
+    assert not hidden[times == 0].any()
+    # Two draws of a position give the floored mean of their ids.
+    logits = jnp.asarray(np.random.default_rng(1).normal(size=(rows, 19, vocab)), jnp.float32)
+    filled = np.asarray(objective.fill(logits, batch))
+    drawn = np.asarray(sample(logits, batch["uniform"]))
+    row, column = map(int, np.argwhere(times == 2)[0])
+    slots = np.flatnonzero(positions[row] == column)
+    assert filled[row, column] == drawn[row, slots].sum() // 2
 
 
 def test_the_same_rows_get_the_same_samples_in_any_batch(clean):

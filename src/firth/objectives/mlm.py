@@ -122,7 +122,7 @@ class MaskedLM:
         candidates_BL = mask_BL
         if not self.mask_specials:
             candidates_BL &= ~jnp.isin(tokens_BL, jnp.asarray(self.special_ids))
-        counts_B = self._counts(keys_B, mask_BL)
+        counts_B = self.counts(keys_B, mask_BL)
         positions_BP, weights_BP = self._select(keys_B, tokens_BL, candidates_BL, counts_B)
         corrupted_BL = mask.replace(
             keys_B,
@@ -141,7 +141,7 @@ class MaskedLM:
             "target_weights": weights_BP,
         }
 
-    def _counts(self, keys_B, mask_BL):
+    def counts(self, keys_B, mask_BL):
         """How many tokens to choose in each row, int32 [B]."""
         sizes_B, L = mask_BL.sum(1), mask_BL.shape[1]
         if self.counting == "floor":

@@ -36,6 +36,10 @@ class ReplacedTokens:
     `sharing` says what the generator has in common with the model: nothing, the embeddings (token,
     position, type and their norm), or everything, which needs equal sizes. `width` and `depth` are
     fractions of the model's. `correct` False forbids the generator to draw the original token.
+
+    `legacy_with_replacement` masks as the released code does: positions are drawn with replacement,
+    so that about 13.8 % are masked instead of 15 %, one drawn twice counts twice in the generator's
+    loss, and gets the floored mean of its two sampled ids (google-research/electra issue 41).
     """
 
     masked: mlm.MaskedLM
@@ -44,6 +48,7 @@ class ReplacedTokens:
     generator_weight: float = 1.0
     temperature: float = 1.0
     correct: bool = True
+    legacy_with_replacement: bool = False
     width: float = 0.25
     depth: float = 1.0
     sharing: str = "embeddings"
@@ -102,10 +107,36 @@ class ReplacedTokens:
     def corrupt(self, batch, key):
         """Mask for the generator; add `original` tokens and the `uniform` draws [B, P, 2]."""
         keys_B = mask.row_keys(jax.random.fold_in(key, 1), batch)
-        corrupted = self.masked.corrupt(batch, key)
+        legacy = self.legacy_with_replacement
+        corrupt = self._corrupt_with_replacement if legacy else self.masked.corrupt
+        corrupted = corrupt(batch, key)
         P = corrupted["positions"].shape[1]
         uniform_BP2 = jax.vmap(lambda k: jax.random.uniform(k, (P, 2)))(keys_B)
         return corrupted | {"original": batch["tokens"], "uniform": uniform_BP2}
+
+    def _corrupt_with_replacement(self, batch, key):
+        """As `MaskedLM.corrupt`, but positions are drawn independently of each other.
+
+        Each draw hides its token with the mask's rate; the token is hidden if any draw says so.
+        """
+        masked, tokens_BL = self.masked, batch["tokens"]
+        keys_B = mask.row_keys(key, batch)
+        avoided = jnp.asarray([*masked.special_ids, masked.mask_id])
+        candidates_BL = batch["mask"] & ~jnp.isin(tokens_BL, avoided)
+        slots = min(masked.max_predictions, tokens_BL.shape[1])
+        counts_B = masked.counts(keys_B, batch["mask"])
+        positions_BP, weights_BP = mask.select_with_replacement(
+            keys_B, candidates_BL, counts_B, slots
+        )
+        says = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, 1), (slots,)))(keys_B)
+        hides_BP = weights_BP * (says < masked.rates[0])
+        hidden_BL = mask.scatter(jnp.zeros_like(batch["mask"]), positions_BP, hides_BP, True)
+        return batch | {
+            "tokens": jnp.where(hidden_BL, masked.mask_id, tokens_BL),
+            "positions": positions_BP,
+            "targets": mask.gather(tokens_BL, positions_BP),
+            "target_weights": weights_BP,
+        }
 
     def weights(self, batch):
         """What each term's sum is divided by, over the whole (corrupted) batch."""
@@ -124,6 +155,8 @@ class ReplacedTokens:
             is_target = batch["targets"][..., None] == jnp.arange(logits_BPV.shape[-1])
             logits_BPV = jnp.where(is_target, -jnp.inf, logits_BPV)
         drawn_BP = sample(logits_BPV, batch["uniform"])
+        if self.legacy_with_replacement:
+            drawn_BP = _mean_of_draws(drawn_BP, batch)
         return mask.scatter(
             batch["original"], batch["positions"], batch["target_weights"], drawn_BP
         )
@@ -191,6 +224,14 @@ class ReplacedTokens:
             loss, weight = -(likelihood_BL * weights_BL).sum(), weights_BL.sum()
             right = (weights_BL * (likelihood_BL > jnp.log(0.5))).sum()
         return loss, {"mlm_loss": (loss, weight), "mlm_accuracy": (right, weight)}
+
+
+def _mean_of_draws(drawn_BP, batch):
+    """For each slot the floored mean of the ids that all slots of its position drew."""
+    same_BPP = batch["positions"][:, :, None] == batch["positions"][:, None, :]
+    same_BPP &= batch["target_weights"][:, None, :] > 0
+    total_BP = (same_BPP * drawn_BP[:, None, :]).sum(-1)
+    return total_BP // jnp.maximum(same_BPP.sum(-1), 1)
 
 
 def from_config(fields: dict, given) -> ReplacedTokens:

@@ -8,6 +8,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from firth.errors import FirthError
@@ -146,8 +147,9 @@ def create_optimizer(spec, frozen: tuple[str, ...] = ()) -> optax.GradientTransf
 
     `spec` holds: `name` ("adamw" or "lamb"), `b1`, `b2`, `eps`, `bias_correction`,
     `weight_decay`, `decay_exclude` (regular expressions on parameter paths), `clip_norm` (0: off),
-    `multipliers` (pairs of expression and factor; the first that matches counts) and `freeze`
-    (expressions; those parameters get no update and no moments).
+    `multipliers` (pairs of expression and factor; the first that matches counts), `freeze`
+    (expressions; those parameters get no update and no moments), and perhaps `layer_decay` with
+    `legacy_layer_decay` (see `scale_by_depth`). `frozen` are further expressions to freeze.
 
     Raises FirthError for what is no expression, and on `init` for an expression of `multipliers`
     or `freeze` that matches no parameter.
@@ -164,6 +166,8 @@ def create_optimizer(spec, frozen: tuple[str, ...] = ()) -> optax.GradientTransf
         parts.append(optax.masked(scale_by_trust_ratio(), decayed))
     if spec.multipliers:
         parts.append(scale_by_path(spec.multipliers))
+    if spec.get("layer_decay", 1.0) != 1.0:
+        parts.append(scale_by_depth(spec.layer_decay, spec.get("legacy_layer_decay", False)))
     chain = optax.chain(*parts)
     if frozen := (*spec.freeze, *frozen):
         chain = optax.chain(
@@ -279,6 +283,46 @@ def scale_by_path(multipliers):
     def update(updates, state, params=None):
         del params
         return map_with_path(lambda path, u: u * factor(path), updates), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def scale_by_depth(decay: float, legacy: bool = False):
+    """Layer-wise learning rates: `decay` ** (how far below the heads a parameter stands).
+
+    ELECTRA's fine-tuning (Clark et al. 2020, appendix B; XLNet's too): the top layer gets `decay`,
+    each layer below one factor more, the embeddings one more than the bottom layer. The released
+    ELECTRA code (`legacy`; google-research/electra issues 51 and 64) has one factor more everywhere
+    below the heads.
+    """
+
+    def factor(path, leaf, layers, stacked):
+        if not path.startswith("encoder/") or re.search(r"/(pooler|final_norm)/", path):
+            return 1.0
+        number = re.search(r"/layer_(\d+)/", path)
+        if is_stacked(path):
+            first = layers - stacked
+            exponent = np.arange(layers - first, 0, -1)
+            exponent = exponent.reshape(-1, *[1] * (leaf.ndim - 1))
+        else:
+            exponent = layers - int(number[1]) if number else layers + 1
+        return decay ** (exponent + legacy)
+
+    def update(updates, state, params=None):
+        del params
+        numbers, stacked = set(), 0
+        for path, leaf in jax.tree_util.tree_flatten_with_path(updates)[0]:
+            path = leaf_path(path)
+            if not path.startswith("encoder/"):
+                continue
+            if number := re.search(r"/layer_(\d+)/", path):
+                numbers.add(int(number[1]))
+            if is_stacked(path):
+                stacked = leaf.shape[0]
+        layers = len(numbers) + stacked
+        if not layers:
+            raise FirthError("optimizer.layer_decay: this body has no layers of its own (ALBERT)")
+        return map_with_path(lambda p, u: u * factor(p, u, layers, stacked), updates), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
