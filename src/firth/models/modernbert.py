@@ -15,6 +15,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.layers.attention import MASKED
 from firth.layers.dropout import Dropout
+from firth.layers.rotary import RotaryAttention, rotary
 from firth.layers.transformer import (
     ACTIVATIONS,
     check_body,
@@ -93,47 +94,6 @@ class Config:
             )
 
 
-def rotary(length: int, width: int, theta: float):
-    """(cosines, sines) float32 [L, K] of the angles position x theta**(-2i/K) (Su et al. 2021)."""
-    rates = theta ** -(jnp.arange(0, width, 2, dtype=jnp.float32) / width)
-    angles_LK = jnp.arange(length, dtype=jnp.float32)[:, None] * jnp.tile(rates, 2)
-    return jnp.cos(angles_LK), jnp.sin(angles_LK)
-
-
-def rotate(x_BLHK, cosines_LK, sines_LK):
-    """Turn each pair (k, k + K/2) of a head by its position's angle, in float32."""
-    x = x_BLHK.astype(jnp.float32)
-    low, high = jnp.split(x, 2, axis=-1)
-    turned = jnp.concatenate([-high, low], axis=-1)
-    return (x * cosines_LK[:, None] + turned * sines_LK[:, None]).astype(x_BLHK.dtype)
-
-
-class Attention(nn.Module):
-    """Self-attention with one projection for query, key and value, and rotary positions."""
-
-    config: Config
-
-    @nn.compact
-    def __call__(self, x_BLD, bias, rotation, *, train: bool):
-        """Return the output [B, L, D] and the probabilities [B, H, L, L] before dropout."""
-        c = self.config
-        B, L, D = x_BLD.shape
-        H, K = c.num_heads, D // c.num_heads
-        q_BLHK, k_BMHK, v_BMHK = jnp.moveaxis(
-            dense(c, 3 * D, "qkv")(x_BLD).reshape(B, L, 3, H, K), 2, 0
-        )
-        q_BLHK, k_BMHK = rotate(q_BLHK, *rotation), rotate(k_BMHK, *rotation)
-        scores_BHLM = jnp.einsum(
-            "BLHK,BMHK->BHLM", q_BLHK * K**-0.5, k_BMHK, preferred_element_type=jnp.float32
-        )
-        probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)
-        drop = Dropout(c.attention_dropout)
-        kept_BHLM = drop(probs_BHLM.astype(c.dtype), train=train)
-        out_BLHK = jnp.einsum("BHLM,BMHK->BLHK", kept_BHLM, v_BMHK)
-        out_BLD = dense(c, D, "output")(out_BLHK.reshape(B, L, D))
-        return drop(out_BLD, train=train), probs_BHLM
-
-
 class Block(nn.Module):
     """One pre-norm layer; `first` has no norm of its own, since the embeddings have one."""
 
@@ -145,7 +105,9 @@ class Block(nn.Module):
         """`context` is (bias, rotation). Returns the new hidden states and what is collected."""
         c, (bias, rotation) = self.config, context
         normed_BLD = x_BLD if self.first else layer_norm(c, "attention_norm")(x_BLD)
-        out_BLD, probs = Attention(c, name="attention")(normed_BLD, bias, rotation, train=train)
+        out_BLD, probs = RotaryAttention(c, name="attention")(
+            normed_BLD, bias, rotation, train=train
+        )
         x_BLD += out_BLD
         h_BL2F = dense(c, 2 * c.intermediate_size, "mlp_in")(layer_norm(c, "mlp_norm")(x_BLD))
         value_BLF, gate_BLF = jnp.split(h_BL2F, 2, axis=-1)

@@ -1,0 +1,52 @@
+"""Rotary positions and the attention that uses them (Su et al. 2021).
+
+B batch, L length, M key length, D model width, H heads, K head width.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from firth.layers.dropout import Dropout
+from firth.layers.transformer import dense
+
+
+def rotary(length: int, width: int, theta: float):
+    """(cosines, sines) float32 [L, K] of the angles position x theta**(-2i/K) (Su et al. 2021)."""
+    rates = theta ** -(jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    angles_LK = jnp.arange(length, dtype=jnp.float32)[:, None] * jnp.tile(rates, 2)
+    return jnp.cos(angles_LK), jnp.sin(angles_LK)
+
+
+def rotate(x_BLHK, cosines_LK, sines_LK):
+    """Turn each pair (k, k + K/2) of a head by its position's angle, in float32."""
+    x = x_BLHK.astype(jnp.float32)
+    low, high = jnp.split(x, 2, axis=-1)
+    turned = jnp.concatenate([-high, low], axis=-1)
+    return (x * cosines_LK[:, None] + turned * sines_LK[:, None]).astype(x_BLHK.dtype)
+
+
+class RotaryAttention(nn.Module):
+    """Self-attention with one projection for query, key and value, and rotary positions."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, x_BLD, bias, rotation, *, train: bool):
+        """Return the output [B, L, D] and the probabilities [B, H, L, L] before dropout."""
+        c = self.config
+        B, L, D = x_BLD.shape
+        H, K = c.num_heads, D // c.num_heads
+        q_BLHK, k_BMHK, v_BMHK = jnp.moveaxis(
+            dense(c, 3 * D, "qkv")(x_BLD).reshape(B, L, 3, H, K), 2, 0
+        )
+        q_BLHK, k_BMHK = rotate(q_BLHK, *rotation), rotate(k_BMHK, *rotation)
+        scores_BHLM = jnp.einsum(
+            "BLHK,BMHK->BHLM", q_BLHK * K**-0.5, k_BMHK, preferred_element_type=jnp.float32
+        )
+        probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)
+        drop = Dropout(c.attention_dropout)
+        kept_BHLM = drop(probs_BHLM.astype(c.dtype), train=train)
+        out_BLHK = jnp.einsum("BHLM,BMHK->BLHK", kept_BHLM, v_BMHK)
+        out_BLD = dense(c, D, "output")(out_BLHK.reshape(B, L, D))
+        return drop(out_BLD, train=train), probs_BHLM
