@@ -87,6 +87,7 @@ def get_config(arg=None):
             width=width,  # of the generator, as a fraction of the model's
             depth=1.0,
             sharing="embeddings",  # or "none", "all"
+            generator_from="",  # two stages: a masked LM to sample from, trained no further
             legacy_with_replacement=False,  # True: masks as in the released code, about 13.8 %
         )
 

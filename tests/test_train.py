@@ -289,6 +289,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(store, tmp_path, capsys):
         "needs data.view='pairs'": arguments(
             store, work, recipe="bert.py:tiny,length=32,view=packed", objective__pairs="nsp"
         ),
+        "data.order='sop', not 'pairs' and 'nsp'": arguments(store, work, objective__pairs="sop"),
+        "expected at least 50": arguments(store, work, objective__rate=0.02),
         "optimizer.name='sgdd'": arguments(store, work, optimizer__name="sgdd"),
         "schedule.name='cosine'": arguments(store, work, schedule__name="cosine"),
         "--workdir is required": [f"--config={'bert.py:tiny'}"],

@@ -7,6 +7,7 @@ independent fields. What does not fit together is refused here, with the reason.
 import dataclasses
 import functools
 import importlib
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -89,6 +90,12 @@ def _pretraining(config, initial, cache) -> Experiment:
         raise FirthError(
             f"objective.pairs={pairs!r} needs data.view='pairs' and data.order={pairs!r}, not "
             f"{data.view!r} and {order!r}: only that view yields two segments and their relation"
+        )
+    masked = getattr(objective, "masked", objective)
+    if masked.rate * data.length < 1:
+        raise FirthError(
+            f"data.length={data.length} is too short for objective.rate={masked.rate}: not one "
+            f"token a row would be predicted; expected at least {math.ceil(1 / masked.rate)}"
         )
     train_documents, heldout = None, {}
     if data.heldout:

@@ -1,6 +1,7 @@
 """Replaced-token detection: what is filled in, what is learned, and what no gradient reaches."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,10 @@ from quick import jit
 
 from firth.errors import FirthError
 from firth.experiment import create_model
-from firth.models.model import bound, parameter_count
+from firth.models.model import bound, overlay, parameter_count
+from firth.objectives import Given
 from firth.objectives.mlm import MaskedLM
-from firth.objectives.rtd import VARIANTS, ReplacedTokens
+from firth.objectives.rtd import VARIANTS, ReplacedTokens, from_config
 from firth.objectives.sample import sample
 
 B, L, V = 6, 16, 40
@@ -265,6 +267,49 @@ def test_a_generator_is_as_wide_and_deep_as_asked():
     generator = {n: part["generator"][n] for n in ("hidden_size", "num_heads", "embedding_size")}
     assert generator == dict(hidden_size=32, num_heads=2, embedding_size=20)
     assert parameter_count(jax.eval_shape(lambda: made(objective)[1])["generator"]) > 0
+
+
+def saved(seed=5, **changes):
+    body = spec("bert", pooler=False)
+    objective = dataclasses.replace(MASKED)
+    model = create_model(body, objective)
+    params = jax.jit(model.init)(jax.random.key(seed), jnp.zeros((1, L), jnp.int32))["params"]
+    fields = dict(spec=body, heads=("mlm",), params=jax.device_get(params), tokenizer=lambda: None)
+    return SimpleNamespace(**fields | changes)
+
+
+def test_a_generator_of_an_earlier_stage_samples_and_learns_no_more(clean):
+    objective = ReplacedTokens(MASKED, sharing="none", trained=saved())
+    model = create_model(spec(), objective)
+    fresh = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, L), jnp.int32))["params"]
+    params, random = overlay(jax.device_get(fresh), objective.initial(spec()), "the generator")
+    taken = params["generator"]["encoder"]["word"]["embedding"]
+    np.testing.assert_array_equal(taken, objective.trained.params["encoder"]["word"]["embedding"])
+    assert random and not any(name.startswith("generator/") for name in random)
+    assert objective.frozen == ("^generator/",) and objective.coefficients["generator"] == 0
+    batch = objective.corrupt(clean, jax.random.key(0))
+    sums, _ = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
+    assert sums["model"] > 0
+    with pytest.raises(FirthError, match="needs sharing='none', not 'embeddings'"):
+        ReplacedTokens(MASKED, trained=saved())
+
+
+def test_generators_that_cannot_fill_this_corpus_are_refused():
+    tokenizer = SimpleNamespace(
+        mask_id=4, vocab_size=V, pad_id=0, cls_id=2, sep_id=3, special_ids={0}, vocab=["x"] * V,
+        word_starts=np.ones(V, bool),
+    )  # fmt: skip
+    fields = dict(mask_rate=0.85, random_rate=0.0, sharing="none", generator_from="g")
+
+    def build(generator):
+        return from_config(dict(fields), Given(tokenizer, load=lambda source: generator))
+
+    assert build(saved()).trained
+    with pytest.raises(FirthError, match="generator_from=g has no masked LM head"):
+        build(saved(heads=()))
+    other = SimpleNamespace(vocab=["y"] * V)
+    with pytest.raises(FirthError, match="generator_from=g has another vocabulary"):
+        build(saved(tokenizer=lambda: other))
 
 
 @pytest.mark.parametrize(

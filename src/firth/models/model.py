@@ -18,7 +18,9 @@ from firth.models import FAMILIES
 # Heads that a model keeps beyond the run that made it; a bridge means nothing without its teacher.
 HEADS = ("mlm", "nsp", "sop", "rtd", "copy", "classifier")
 EMBEDDINGS = frozenset({"word", "position", "type", "norm"})  # what a tied generator shares
-BODIES = frozenset({"encoder", "teacher"})  # what weights to start from hold whole or not at all
+BODIES = frozenset(
+    {"encoder", "generator", "teacher"}
+)  # what weights to start from hold whole or not at all
 
 
 @flax.struct.dataclass
@@ -258,7 +260,7 @@ def overlay(params: dict, loaded: dict, source: str) -> tuple[dict, list[str]]:
 
     Whole heads may be missing from `loaded`, or be left out because the new task has another
     number of labels. Raises FirthError when a parameter of a body that `loaded` has (encoder,
-    teacher) is missing or has another shape.
+    generator, teacher) is missing or has another shape.
     """
     fresh = []
     flat, new = flatten_dict(params, sep="/"), flatten_dict(loaded, sep="/")

@@ -40,6 +40,9 @@ class ReplacedTokens:
     `legacy_with_replacement` masks as the released code does: positions are drawn with replacement,
     so that about 13.8 % are masked instead of 15 %, one drawn twice counts twice in the generator's
     loss, and gets the floored mean of its two sampled ids (google-research/electra issue 41).
+
+    `trained` is a generator that was trained before and learns no more: the second stage of the
+    paper's two-stage training, in which the model may also start from it (`init_from`).
     """
 
     masked: mlm.MaskedLM
@@ -52,6 +55,7 @@ class ReplacedTokens:
     width: float = 0.25
     depth: float = 1.0
     sharing: str = "embeddings"
+    trained: object = None  # firth.exchange.Saved
 
     def __post_init__(self):
         for name, known in (("variant", VARIANTS), ("sharing", SHARING)):
@@ -70,6 +74,11 @@ class ReplacedTokens:
                 "objective.sharing='all' makes one body play both parts: it needs width=1 and "
                 f"depth=1, not {self.width} and {self.depth}"
             )
+        if self.trained and self.sharing != "none":
+            raise FirthError(
+                "objective.generator_from brings a generator with embeddings of its own: it needs "
+                f"sharing='none', not {self.sharing!r}"
+            )
         if self.masked.pairs != "none":
             raise FirthError("objective.pairs: replaced-token detection has no pair objective")
 
@@ -82,12 +91,27 @@ class ReplacedTokens:
     @property
     def coefficients(self):
         """Weight of each term in the total loss."""
-        return {"generator": self.generator_weight, "model": self.weight}
+        return {"generator": 0.0 if self.trained else self.generator_weight, "model": self.weight}
+
+    @property
+    def frozen(self):
+        """Expressions on the paths of parameters that are never trained."""
+        return ("^generator/",) if self.trained else ()
+
+    def initial(self, spec: dict) -> dict:
+        """The parameters of a generator that was trained before."""
+        del spec
+        if not self.trained:
+            return {}
+        return {"generator": {name: self.trained.params[name] for name in ("encoder", "mlm")}}
 
     def parts(self, spec: dict) -> dict:
         """The generator, as `models.model.create` wants it: narrower, heads of the same width."""
         if self.sharing == "all":
             return {"tied": True}
+        if self.trained:
+            run_as = {name: spec[name] for name in ("scan", "remat", "dtype") if name in spec}
+            return {"generator": self.trained.spec | run_as, "tied": False}
         hidden = max(round(spec["hidden_size"] * self.width), 1)
         head = spec["hidden_size"] // spec["num_heads"]
         heads = max(hidden // head, 1)
@@ -235,7 +259,23 @@ def _mean_of_draws(drawn_BP, batch):
 
 
 def from_config(fields: dict, given) -> ReplacedTokens:
-    """Build from a config's `objective` section."""
-    own = {f.name for f in dataclasses.fields(ReplacedTokens)} - {"masked"}
+    """Build from a config's `objective` section.
+
+    Raises FirthError for a generator (`generator_from`) that cannot fill this corpus' masks.
+    """
+    own = {f.name for f in dataclasses.fields(ReplacedTokens)} - {"masked", "trained"}
     chosen = {name: fields.pop(name) for name in own & fields.keys()}
+    if source := fields.pop("generator_from", ""):
+        chosen["trained"] = trained = given.load(source)
+        if "mlm" not in trained.heads:
+            raise FirthError(f"objective.generator_from={source} has no masked LM head")
+        theirs = trained.tokenizer()
+        words = theirs.vocab if theirs else trained.spec["vocab_size"]
+        if words not in (given.tokenizer.vocab, given.tokenizer.vocab_size):
+            raise FirthError(
+                f"objective.generator_from={source} has another vocabulary "
+                f"({trained.spec['vocab_size']:,} words) than the corpus "
+                f"({given.tokenizer.vocab_size:,}); prepare the store with the generator's "
+                "tokenizer"
+            )
     return ReplacedTokens(mlm.from_config(fields, given), **chosen)
