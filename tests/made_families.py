@@ -68,6 +68,7 @@ SHAPES["modernbert"] = {
         layer_types=["full_attention", "sliding_attention"] * 2,
         hidden_activation="gelu_pytorch_tanh",
         norm_eps=1e-3,
+        classifier_pooling="mean",
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=2,

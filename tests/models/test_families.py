@@ -83,10 +83,10 @@ def test_every_layer_and_head_equals_transformers(torch, tmp_path, family, shape
     assert np.abs(out.hidden).mean() > 0.1 and np.std(logits[saved.heads[0]]) > 0.1
 
 
-@pytest.mark.parametrize("family", SHAPES)
-def test_classifiers_equal_transformers(torch, tmp_path, family):
+@pytest.mark.parametrize(("family", "shape"), CASES)
+def test_classifiers_equal_transformers(torch, tmp_path, family, shape):
     name = CLASSES[family][-1]
-    theirs = make(tmp_path / "m", family, next(iter(SHAPES[family])), name, num_labels=5)
+    theirs = make(tmp_path / "m", family, shape, name, num_labels=5)
     saved = read_model(tmp_path / "m")
     assert saved.heads == ("classifier",) and saved.num_labels == 5
     tokens, segments, mask = batch(saved.spec)
@@ -129,6 +129,16 @@ def test_what_is_written_anew_loads_in_transformers(torch, tmp_path, family, nam
     before = run_torch(torch, theirs, tokens, segments, mask)
     after = run_torch(torch, loaded.eval(), tokens, segments, mask)
     torch.testing.assert_close(after.hidden_states[-1], before.hidden_states[-1])
+
+
+def test_a_padding_row_has_finite_logits(tmp_path):
+    make(tmp_path / "m", "modernbert", "pairs", CLASSES["modernbert"][-1])
+    saved = read_model(tmp_path / "m")
+    tokens = np.zeros((2, 5), np.int32)
+    mask = np.array([[True] * 5, [False] * 5])
+    _, logits = saved.model().apply({"params": saved.params}, tokens, None, mask)
+    assert saved.spec["classifier_pooling"] == "mean"
+    assert np.isfinite(logits["classifier"]).all()
 
 
 def test_roberta_positions_skip_padding_on_the_left(torch, tmp_path):

@@ -65,6 +65,7 @@ class Config:
     bias: ClassVar[bool] = True  # of dense layers and norms
     head_activation: ClassVar[str] = ""  # of the MLM head; "": that of the layers
     classifier_hidden: ClassVar[str] = ""  # see `layers.heads`; "": on the pooled output
+    classifier_pooling: ClassVar[str] = "cls"
     classifier_input_dropout: ClassVar[bool] = True
     classifier_norm: ClassVar[bool] = False
 

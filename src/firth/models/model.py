@@ -94,7 +94,7 @@ class Model(nn.Module):
             "rtd": lambda: self.rtd(out.last),
             "copy": lambda: self.copy(out.last),
             "bridge": lambda: self.bridge(out.last),
-            "classifier": lambda: self.classify(out),
+            "classifier": lambda: self.classify(out, mask_BL),
         }
         logits = {head: apply[head]() for head in self.heads}
         if self.is_initializing():  # the second model gets its parameters too
@@ -128,10 +128,20 @@ class Model(nn.Module):
         """Hidden states mapped to the teacher's width [B, L, D_teacher]."""
         return self.bridge_head(hidden_BLD)
 
-    def classify(self, out: Encoded, *, train=False):
-        """Logits float32 [B, C] from the pooled output, or from the first token's hidden state."""
-        pooled = not self.encoder.config.classifier_hidden
-        return self.classifier_head(out.pooled if pooled else out.last[:, 0], train=train)
+    def classify(self, out: Encoded, mask_BL=None, *, train=False):
+        """Logits float32 [B, C] from the pooled output, or where the family's classifier has a
+        hidden layer of its own, from the first token's hidden state or the mean over real tokens.
+        """
+        c = self.encoder.config
+        if not c.classifier_hidden:
+            x_BD = out.pooled
+        elif c.classifier_pooling == "cls":
+            x_BD = out.last[:, 0]
+        else:
+            weights_BL = jnp.ones(out.last.shape[:2]) if mask_BL is None else mask_BL
+            x_BD = jnp.einsum("BLD,BL->BD", out.last, weights_BL.astype(out.last.dtype))
+            x_BD /= jnp.maximum(weights_BL.sum(1, keepdims=True), 1)  # padding rows have none
+        return self.classifier_head(x_BD, train=train)
 
     def generator_hidden(self, tokens_BL, segments_BL, mask_BL, *, train):
         """The generator's last hidden states [B, L, D_generator].

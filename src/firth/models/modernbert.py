@@ -78,6 +78,7 @@ class Config:
     dropout: float = 0.0  # of the embeddings and the MLP
     attention_dropout: float = 0.0
     init_stddev: float = 0.02
+    classifier_pooling: str = "cls"
     scan: bool = False
     remat: str = "none"
     dtype: str = "float32"
@@ -87,6 +88,10 @@ class Config:
 
     def __post_init__(self):
         check_body(self)
+        if self.classifier_pooling not in ("cls", "mean"):
+            raise FirthError(
+                f"model.classifier_pooling={self.classifier_pooling!r}; expected cls or mean"
+            )
         if self.hidden_size // self.num_heads % 2:
             raise FirthError(
                 f"model.hidden_size={self.hidden_size} over num_heads={self.num_heads} gives heads "
@@ -251,6 +256,7 @@ FIELDS = {
     "dropout": "mlp_dropout",
     "attention_dropout": "attention_dropout",
     "init_stddev": "initializer_range",
+    "classifier_pooling": "classifier_pooling",
     "classifier_dropout": "classifier_dropout",
 }
 FIXED = {
@@ -260,7 +266,6 @@ FIXED = {
     "decoder_bias": True,
     "classifier_bias": False,
     "classifier_activation": "gelu",
-    "classifier_pooling": "cls",
     "quantization_config": None,
 }
 

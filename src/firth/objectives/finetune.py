@@ -27,7 +27,7 @@ class Finetune:
     def logits(self, model, batch, *, train: bool):
         """Logits float32 [B, C]."""
         out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
-        return model.classify(out, train=train)
+        return model.classify(out, batch["mask"], train=train)
 
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum} and metrics {name: (sum, weight)}."""
