@@ -233,7 +233,7 @@ def test_the_copy_mechanism_against_numpy(clean):
         logits = m.generate(jnp.take_along_axis(hidden, b["positions"][..., None], axis=1))
         filled = objective.fill(logits, b)
         last = m.encoder(filled, b["segments"], b["mask"]).last
-        return objective.losses(m, b, train=False)[0], filled, m.mlm(last), m.copy(last)
+        return objective.losses(m, b, train=False)[0], filled, m.mlm(last), m.copies(last)
 
     sums, filled, words, copies = bound(model, everything)(params, batch)
     words, copies = np.asarray(words, np.float64), np.asarray(copies, np.float64)

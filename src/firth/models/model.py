@@ -92,7 +92,7 @@ class Model(nn.Module):
             "nsp": lambda: self.nsp(out.pooled),
             "sop": lambda: self.sop(out.pooled),
             "rtd": lambda: self.rtd(out.last),
-            "copy": lambda: self.copy(out.last),
+            "copy": lambda: self.copies(out.last),
             "bridge": lambda: self.bridge(out.last),
             "classifier": lambda: self.classify(out, mask_BL),
         }
@@ -120,7 +120,7 @@ class Model(nn.Module):
         """Logits float32 [B, L] that a token was replaced."""
         return self.rtd_head(hidden_BLD)
 
-    def copy(self, hidden_BLD):
+    def copies(self, hidden_BLD):
         """Logits float32 [B, L] that a token is the original (All-tokens MLM)."""
         return self.copy_head(hidden_BLD)[..., 0].astype(jnp.float32)
 

@@ -239,7 +239,7 @@ class ReplacedTokens:
         else:
             weights_BL = batch["mask"].astype(jnp.float32)
             losses_BL, _ = log_loss(model.mlm(hidden_BLD), batch["original"])
-            logits_BL = model.copy(hidden_BLD)
+            logits_BL = model.copies(hidden_BLD)
             # p(original) = D [it stands there] + (1 - D) softmax, in logarithms.
             kept_BL = jnp.where(
                 filled_BL == batch["original"], jax.nn.log_sigmoid(logits_BL), -jnp.inf
