@@ -13,15 +13,15 @@ from firth.configs import bert
 def get_config(arg=None):
     del arg
     c = bert.get_config("mini,length=64")
-    c.steps = 360
-    c.batch_size = 32  # small batches: more updates in the few minutes there are
+    c.steps = 240
+    c.batch_size = 64
     c.objective.max_predictions = 10
     c.schedule.lr = 1e-3
     c.schedule.warmup = 0.1
     c.log_every = 10
-    c.eval.every = 120
+    c.eval.every = 80
     c.eval.batch_size = 64
-    c.eval.batches = 4
+    c.eval.batches = 8
     c.checkpoint.every = 0
     c.checkpoint.minutes = 2.0
     return c
