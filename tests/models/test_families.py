@@ -2,6 +2,7 @@
 
 import filecmp
 import inspect
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from made_families import CASES, CLASSES, SHAPES, make
 
+import firth
 from firth.exchange import read_model
 from firth.export import write_firth, write_published
 from firth.models.model import to_layout
@@ -148,6 +150,31 @@ def test_roberta_positions_skip_padding_on_the_left(torch, tmp_path):
     tokens, mask = tokens[:, ::-1].copy(), mask[:, ::-1].copy()
     out, _ = saved.model().apply({"params": saved.params}, tokens, segments, mask)
     close(out.last, run_torch(torch, theirs, tokens, segments, mask).hidden_states[-1])
+
+
+def test_texts_and_pairs_are_framed_as_robertas_tokenizer_does(torch, tmp_path, shared_data):
+    """<s> A </s> and <s> A </s></s> B </s>, with the published vocabulary."""
+    transformers = pytest.importorskip("transformers")
+    theirs = make(
+        tmp_path / "m",
+        "roberta",
+        "gelu",
+        "RobertaModel",
+        vocab_size=50265,
+        max_position_embeddings=40,
+    )
+    for name in ("vocab.json", "merges.txt"):
+        shutil.copy(shared_data(f"vocabs/roberta-base-{name}"), tmp_path / "m" / name)
+    tokenizer = transformers.RobertaTokenizer.from_pretrained(tmp_path / "m")
+    texts = ["The vase broke.", ("a first text", "and the second, a longer one")]
+    out = firth.load(tmp_path / "m")(texts)
+    for row, text in enumerate(texts):
+        ids = tokenizer(*([text] if isinstance(text, str) else text))["input_ids"]
+        real = out.mask[row]
+        assert out.ids[row][real].tolist() == ids
+        with torch.no_grad():
+            expected = theirs(torch.tensor([ids])).last_hidden_state[0]
+        np.testing.assert_allclose(out.hidden[-1][row][real], expected, atol=TOLERANCE)
 
 
 def test_albert_shares_what_it_applies_several_times(tmp_path):
