@@ -66,6 +66,16 @@ def test_tokenise_pairs_as_the_bert_code(length):
     assert got.offsets[-1] == len(got.tokens) and got.tokens.dtype == np.int32
 
 
+def test_a_pair_may_have_two_separators_between_its_texts():
+    examples = examples_of(["aaaa", "b"], ["cc", "d" * 20])
+    got = tokenise(examples, Letters(), 10, separators=2)
+    a, b, c, d = (1000 + ord(letter) for letter in "abcd")
+    rows = np.split(got.tokens, got.offsets[1:-1])
+    assert rows[0].tolist() == [CLS, a, a, a, a, SEP, SEP, c, c, SEP]
+    assert rows[1].tolist() == [CLS, b, SEP, SEP, *[d] * 5, SEP]
+    assert got.second.tolist() == [7, 4]
+
+
 def test_tokenise_single_texts_across_chunks(monkeypatch):
     monkeypatch.setattr("firth.data.buckets._CHUNK_TEXTS", 7)
     texts = random_words(np.random.default_rng(0), 50, 20)
