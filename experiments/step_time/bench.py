@@ -51,32 +51,37 @@ def described(recipe, length, vocab):
 
 def firth_side(recipe, batch, length, vocab):
     """A function that runs one training step, on fixed clean tokens."""
-    import jax
     import numpy as np
+
+    config, spec, objective = described(recipe, length, vocab)
+    config.accumulate = 1
+    tokens = inputs(batch, length, vocab)
+    rows = {
+        "tokens": tokens,
+        "segments": (np.arange(length) >= length // 2).astype(np.int32) + 0 * tokens,
+        "mask": np.ones_like(tokens, bool),
+        "next": np.arange(batch, dtype=np.int32) % 2,
+        "example": np.arange(batch, dtype=np.uint32),
+        "copy": np.zeros(batch, np.uint32),
+    }
+    return step_of(config, spec, objective, rows)
+
+
+def step_of(config, spec, objective, rows):
+    """A function that runs one step of `firth train` on these rows and returns its loss."""
+    import jax
 
     from firth.experiment import create_model
     from firth.train import make_step
     from firth.training import optim
     from firth.training.state import TrainState
 
-    config, spec, objective = described(recipe, length, vocab)
-    config.accumulate = 1
     model = create_model(spec, objective)
     optimizer = optim.create_optimizer(config.optimizer)
     schedule = optim.create_schedule(config.schedule, config.steps)
-    tokens = inputs(batch, length, vocab)
-    init = jax.jit(lambda key: TrainState.create(model.init(key, tokens[:1])["params"], optimizer))
+    first, rows = rows["tokens"][:1], jax.device_put(rows)
+    init = jax.jit(lambda key: TrainState.create(model.init(key, first)["params"], optimizer))
     step = jax.jit(make_step(model, objective, optimizer, schedule, config), donate_argnums=0)
-    rows = jax.device_put(
-        {
-            "tokens": tokens,
-            "segments": (np.arange(length) >= length // 2).astype(np.int32) + 0 * tokens,
-            "mask": np.ones_like(tokens, bool),
-            "next": np.arange(batch, dtype=np.int32) % 2,
-            "example": np.arange(batch, dtype=np.uint32),
-            "copy": np.zeros(batch, np.uint32),
-        }
-    )
     holder = [init(jax.random.key(0))]
 
     def run():
@@ -163,6 +168,20 @@ def inputs(batch, length, vocab):
     return tokens
 
 
+def timed(sides, rounds):
+    """{side: seconds of each round}, the sides in turn, each warmed up by two steps."""
+    times = {name: [] for name in sides}
+    for run in sides.values():
+        run()
+        run()
+    for _ in range(rounds):
+        for name, run in sides.items():
+            began = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - began)
+    return times
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--recipe", default="bert.py:mini")
@@ -177,15 +196,7 @@ def main():
         "torch fp32": torch_side(*shape, bf16=False),
         "torch bf16": torch_side(*shape, bf16=True),
     }
-    times = {name: [] for name in sides}
-    for run in sides.values():
-        run()
-        run()
-    for _ in range(args.rounds):
-        for name, run in sides.items():
-            began = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - began)
+    times = timed(sides, args.rounds)
     load = os.getloadavg()[0]
     print(f"{args.recipe}, {args.batch} x {args.length}, {THREADS} threads, load {load:.1f}")
     for name, values in times.items():

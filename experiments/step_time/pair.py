@@ -10,9 +10,8 @@ random beforehand. Each has its own optimiser. Prints medians and the ratio of t
 import argparse
 import dataclasses
 import statistics
-import time
 
-from bench import described, inputs
+from bench import described, inputs, step_of, timed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,32 +39,7 @@ class Detection:
         return {"model": loss}, measured
 
 
-def side(config, spec, objective, rows):
-    """A function that runs one step."""
-    import jax
-
-    from firth.experiment import create_model
-    from firth.train import make_step
-    from firth.training import optim
-    from firth.training.state import TrainState
-
-    model = create_model(spec, objective)
-    optimizer = optim.create_optimizer(config.optimizer)
-    schedule = optim.create_schedule(config.schedule, config.steps)
-    first = rows["tokens"][:1]
-    init = jax.jit(lambda key: TrainState.create(model.init(key, first)["params"], optimizer))
-    step = jax.jit(make_step(model, objective, optimizer, schedule, config), donate_argnums=0)
-    holder = [init(jax.random.key(0))]
-
-    def run():
-        holder[0], measured, _ = step(holder[0], rows)
-        return float(measured["loss"][0])
-
-    return run
-
-
 def main():
-    import jax
     import numpy as np
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -92,19 +66,11 @@ def main():
     }
     generator = objective.parts(spec)["generator"] | {"embedding_size": spec["embedding_size"]}
     sides = {
-        "pair": side(config, spec, objective, jax.device_put(rows)),
-        "generator": side(config, generator, objective.masked, jax.device_put(rows)),
-        "discriminator": side(config, spec, Detection(objective), jax.device_put(filled)),
+        "pair": step_of(config, spec, objective, rows),
+        "generator": step_of(config, generator, objective.masked, rows),
+        "discriminator": step_of(config, spec, Detection(objective), filled),
     }
-    times = {name: [] for name in sides}
-    for run in sides.values():
-        run()
-        run()
-    for _ in range(args.rounds):
-        for name, run in sides.items():
-            began = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - began)
+    times = timed(sides, args.rounds)
     for name, values in times.items():
         print(f"{name:<14} median {statistics.median(values):.3f} s")
     pairs = zip(*times.values(), strict=True)

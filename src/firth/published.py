@@ -364,8 +364,9 @@ def write_config(saved, base: dict, pad_id: int | None) -> dict:
         if key in config:
             config[key] = "float32"
     config |= {"architectures": [architecture(saved)], "model_type": saved.spec["family"]}
+    spec = _defaults(saved.spec["family"]) | saved.spec
     for field, key in module.FIELDS.items():
-        value = saved.spec.get(field, _defaults(saved.spec["family"])[field])
+        value = spec[field]
         if field == "activation":
             value = next(there for there, here in ACTIVATIONS.items() if here == value)
         config[key] = value

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from firth.errors import FirthError
 from firth.layers.transformer import Block, rematerialised
 from firth.models import bert
+from firth.models.model import sized
 
 # (layers, hidden size, heads, embedding size): the paper's four (table 1), and two for laptops.
 SIZES = {
@@ -26,9 +27,7 @@ SIZES = {
 
 def size(name: str) -> dict:
     """Dimensions of a size."""
-    if name not in SIZES:
-        raise FirthError(f"ALBERT has no size {name!r}; choose one of {', '.join(SIZES)}")
-    layers, hidden, heads, embedding = SIZES[name]
+    layers, hidden, heads, embedding = sized("ALBERT", SIZES, name)
     return bert.dimensions(layers, hidden) | dict(num_heads=heads, embedding_size=embedding)
 
 

@@ -20,7 +20,7 @@ from firth.layers.transformer import (
     initializer,
     layer_norm,
 )
-from firth.models.model import Encoded
+from firth.models.model import Encoded, sized
 
 # (layers, hidden size): the paper's two and the 24 miniatures of Turc et al. 2019, whose named
 # members are tiny, mini, small and medium. Heads are hidden/64 wide, the MLP is four times wider.
@@ -36,9 +36,7 @@ SIZES = {f"{n}x{d}": (n, d) for n in (2, 4, 6, 8, 10, 12) for d in (128, 256, 51
 
 def size(name: str) -> dict:
     """Dimensions of a published size, as keyword arguments of `Config`."""
-    if name not in SIZES:
-        raise FirthError(f"BERT has no size {name!r}; choose one of {', '.join(SIZES)}")
-    return dimensions(*SIZES[name])
+    return dimensions(*sized("BERT", SIZES, name))
 
 
 def dimensions(layers: int, hidden: int) -> dict:

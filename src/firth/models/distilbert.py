@@ -3,9 +3,9 @@
 import dataclasses
 from typing import ClassVar
 
-from firth.errors import FirthError
 from firth.models import bert
 from firth.models.bert import Encoder
+from firth.models.model import sized
 
 __all__ = ["Config", "Encoder", "size"]
 
@@ -14,9 +14,7 @@ SIZES = {"tiny": (1, 128), "mini": (2, 256), "small": (2, 512), "base": (6, 768)
 
 def size(name: str) -> dict:
     """Dimensions of a size: base is the paper's, the others are half of BERT's of that name."""
-    if name not in SIZES:
-        raise FirthError(f"DistilBERT has no size {name!r}; choose one of {', '.join(SIZES)}")
-    return bert.dimensions(*SIZES[name])
+    return bert.dimensions(*sized("DistilBERT", SIZES, name))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,9 @@ are trained together is the objective's business (`objectives.rtd`).
 import dataclasses
 from typing import ClassVar
 
-from firth.errors import FirthError
 from firth.models import bert
 from firth.models.bert import Encoder, encoder_names
+from firth.models.model import sized
 
 __all__ = ["Config", "Encoder", "size"]
 
@@ -25,9 +25,7 @@ SIZES = {
 
 def size(name: str) -> dict:
     """Dimensions of a size of the discriminator."""
-    if name not in SIZES:
-        raise FirthError(f"ELECTRA has no size {name!r}; choose one of {', '.join(SIZES)}")
-    *body, embedding = SIZES[name]
+    *body, embedding = sized("ELECTRA", SIZES, name)
     return bert.dimensions(*body) | dict(embedding_size=embedding)
 
 

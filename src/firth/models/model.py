@@ -174,6 +174,13 @@ def bound(model: nn.Module, function):
     return call
 
 
+def sized(system: str, sizes: dict[str, tuple], name: str) -> tuple:
+    """The entry of a family's table of sizes; FirthError that lists them for another name."""
+    if name not in sizes:
+        raise FirthError(f"{system} has no size {name!r}; choose one of {', '.join(sizes)}")
+    return sizes[name]
+
+
 def family(name: str):
     """The module of a family: `Config`, `Encoder`, `size` and its table of published names."""
     if name not in FAMILIES:

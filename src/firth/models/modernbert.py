@@ -25,7 +25,7 @@ from firth.layers.transformer import (
     rematerialised,
 )
 from firth.models import bert
-from firth.models.model import Encoded
+from firth.models.model import Encoded, sized
 
 # (layers, hidden size, heads, MLP width); base and large are the published ones.
 SIZES = {
@@ -39,10 +39,8 @@ SIZES = {
 
 def size(name: str) -> dict:
     """Dimensions of a size."""
-    if name not in SIZES:
-        raise FirthError(f"ModernBERT has no size {name!r}; choose one of {', '.join(SIZES)}")
     fields = ("num_layers", "hidden_size", "num_heads", "intermediate_size")
-    return dict(zip(fields, SIZES[name], strict=True))
+    return dict(zip(fields, sized("ModernBERT", SIZES, name), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from firth.errors import FirthError
 from firth.models import bert
-from firth.models.bert import ALIASES as BERT_ALIASES
 from firth.models.bert import Encoder, encoder_names
+from firth.models.model import sized
 
 __all__ = ["Config", "Encoder", "size"]
 
@@ -19,9 +19,7 @@ SIZES = {"tiny": (2, 128), "small": (4, 512), "base": (12, 768), "large": (24, 1
 
 def size(name: str) -> dict:
     """Dimensions of a size: base and large are the paper's, the others train on a laptop."""
-    if name not in SIZES:
-        raise FirthError(f"RoBERTa has no size {name!r}; choose one of {', '.join(SIZES)}")
-    return bert.dimensions(*SIZES[name])
+    return bert.dimensions(*sized("RoBERTa", SIZES, name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +53,9 @@ NAMES = (
     ("classifier/hidden", "classifier.dense", "dense"),
     ("classifier/dense", "classifier.out_proj", "dense"),
 )
-ALIASES = tuple(
-    (ours, theirs.replace("cls.predictions.decoder", "lm_head.decoder"), kind)
-    for ours, theirs, kind in BERT_ALIASES
+ALIASES = (
+    ("encoder/word", "lm_head.decoder", "embed"),
+    ("mlm", "lm_head.decoder", "bias"),
 )
 PREFIX = "roberta."
 BUFFERS = ("roberta.embeddings.position_ids",)
