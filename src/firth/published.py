@@ -371,7 +371,7 @@ def write_config(saved, base: dict, pad_id: int | None) -> dict:
             value = next(there for there, here in ACTIVATIONS.items() if here == value)
         config[key] = value
     if hasattr(module, "to_published"):
-        module.to_published(config, saved.spec)
+        module.to_published(config, spec)
     if "pad_token_id" not in module.FIELDS.values() and (
         pad_id is not None or "pad_token_id" not in config
     ):
