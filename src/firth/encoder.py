@@ -4,11 +4,13 @@ B batch, L length, N layers, D hidden size, H heads, V vocabulary, C labels.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import jax
 import numpy as np
 
+from firth.data.frame import Frame, frame_of
 from firth.data.pairs import truncation
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
@@ -16,7 +18,7 @@ from firth.export import write_published
 from firth.models.model import family
 
 Text = str | tuple[str, str]
-TOKEN_HEADS = frozenset({"mlm", "rtd", "copy"})  # their logits have an axis L
+TOKEN_HEADS = frozenset({"mlm", "lm", "rtd", "copy"})  # their logits have an axis L
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Representation:
     ids, segments: int32 [B, L]. mask: bool [B, L], True at real tokens.
     hidden: [N+1, B, L, D], the embeddings and every layer. What it holds at padding means nothing.
     pooled: [B, D], or None where the model has no pooler.
-    logits: {"mlm": [B, L, V], "nsp" and "sop": [B, 2], "rtd": [B, L], "classifier": [B, C]}, as far
-      as there are heads.
+    logits: {"mlm" and "lm": [B, L, V], "nsp" and "sop": [B, 2], "rtd": [B, L], "classifier":
+      [B, C]}, as far as there are heads.
     attentions: probabilities [N, B, H, L, L], or None unless they were asked for.
     """
 
@@ -74,10 +76,15 @@ class Encoder:
         self.saved = saved
         self.tokenizer = saved.tokenizer()
         self.max_length = saved.spec["max_length"]
-        self.separators = family(saved.spec["family"]).SEPARATORS  # [SEP] between two texts
         self.model = saved.model(heads, dtype=dtype or "float32")
-        self.params = jax.device_put({name: saved.params[name] for name in ("encoder", *heads)})
+        parts = [name for name in ("encoder", *heads) if name in saved.params]
+        self.params = jax.device_put({name: saved.params[name] for name in parts})
         self._apply = jax.jit(self._forward, static_argnames="attentions")
+
+    @functools.cached_property
+    def framing(self) -> Frame:
+        """The special tokens around the model's texts."""
+        return frame_of(family(self.saved.spec["family"]).FRAME, self.tokenizer)
 
     def _forward(self, params, tokens_BL, segments_BL, mask_BL, attentions):
         out, logits = self.model.apply(
@@ -162,7 +169,7 @@ class Encoder:
         return fill(self, texts, top, targets)
 
     def frame(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
-        """(ids int32 [n], where the second text begins) of each text, [CLS] and [SEP] included.
+        """(ids int32 [n], where the second text begins) of each text, special tokens included.
 
         Args:
           texts: strings or pairs.
@@ -175,8 +182,7 @@ class Encoder:
         tokenizer, limit = self.tokenizer, limit or self.max_length
         if tokenizer is None:
             raise FirthError(f"{self.saved.source} holds no tokenizer; give tokens= instead")
-        if tokenizer.cls_id is None or tokenizer.sep_id is None:
-            raise FirthError(f"the tokenizer in {self.saved.source} has no [CLS] or no [SEP]")
+        frame = self.framing
         if isinstance(texts, str) or not texts:
             raise FirthError(f"expected a list of texts, not {texts!r:.40}")
         pairs = [(t, "") if isinstance(t, str) else t for t in texts]
@@ -188,19 +194,19 @@ class Encoder:
         framed = []
         for i, text in enumerate(texts):
             a, b, paired = firsts[i].ids, seconds[i].ids, not isinstance(text, str)
-            size = len(a) + len(b) + 2 + paired * self.separators
+            special = frame.size(1 + paired)
+            size = len(a) + len(b) + special
             if size > limit and not truncate:
                 raise FirthError(
-                    f"{names[i] if names else f'text {i}'} has {size} tokens with [CLS] and [SEP], "
+                    f"{names[i] if names else f'text {i}'} has {size} tokens with special ones, "
                     f"but the model has {limit} positions; shorten it or ask for truncation"
                 )
-            room = limit - 2 - paired * self.separators
-            a_cut, b_cut = truncation(len(a), len(b), max(room, 0))
+            a_cut, b_cut = truncation(len(a), len(b), max(limit - special, 0))
             a, b = a[: len(a) - a_cut], b[: len(b) - b_cut]
-            sep = [tokenizer.sep_id]
-            between = sep * (self.separators if paired else 1)
-            ids = np.concatenate([[tokenizer.cls_id], a, between, b, sep * paired])
-            framed.append((ids.astype(np.int32), len(a) + 1 + len(between)))
+            between = frame.between if paired else ()
+            ids = np.concatenate([frame.before, a, between, b, frame.after]).astype(np.int32)
+            second = len(frame.before) + len(a) + len(between)
+            framed.append((ids, second if paired else len(ids)))
         return framed
 
     def pad(self, framed: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -208,12 +214,14 @@ class Encoder:
         longest = max(len(ids) for ids, _ in framed)
         step = 16 if longest <= 64 else 32  # few shapes: each is compiled once
         length = min(-(-longest // step) * step, self.max_length)
-        ids = np.full((len(framed), length), self.tokenizer.pad_id or 0, np.int32)
+        ids = np.full((len(framed), length), self.framing.pad, np.int32)
         segments = np.zeros_like(ids)
         mask = np.zeros(ids.shape, bool)
         for row, (text, second) in enumerate(framed):
             ids[row, : len(text)] = text
             segments[row, second : len(text)] = 1
+            if self.framing.last_segment is not None:
+                segments[row, len(text) - 1] = self.framing.last_segment
             mask[row, : len(text)] = True
         return ids, segments, mask
 
@@ -231,7 +239,7 @@ class Encoder:
             raise FirthError(f"L={ids.shape[1]}, but the model has {self.max_length} positions")
         for name, array, size in (
             ("tokens", ids, self.saved.spec["vocab_size"]),
-            ("segments", segments, max(self.saved.spec.get("type_vocab_size", 1), 1)),
+            ("segments", segments, max(self.model.encoder.config.type_vocab_size, 1)),
         ):
             if not np.issubdtype(array.dtype, np.integer):
                 raise FirthError(f"{name} are {array.dtype}, expected integers")

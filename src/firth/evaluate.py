@@ -15,6 +15,7 @@ from firth.data import scores
 from firth.errors import FirthError
 from firth.files import write_text
 from firth.models.model import bound
+from firth.objectives import carry_of
 from firth.training import metrics as pairs
 from firth.training import partition
 from firth.training.checkpoint import Checkpoints
@@ -30,8 +31,20 @@ class Evaluator:
         objective, model = run.objective, run.model
         key = jax.random.key(EVALUATION_SEED, impl=config.rng)
 
+        memory = config.eval.get("memory", 0)
+        options = {"memory": memory} if memory else {}
+
+        def fresh():  # what the first batch of a held-out set continues from
+            carry = carry_of(objective, model, config.eval.batch_size, **options)
+            return {"carry": carry} if carry else {}
+
+        shardings = partition.shardings_of(jax.eval_shape(fresh), mesh)
+        self._fresh = jax.jit(fresh, out_shardings=shardings)
+
         def measure(model, batch):
-            return objective.losses(model, objective.corrupt(batch, key), train=False)[1], {}
+            batch = objective.corrupt(batch, key)
+            _, measured, *carry = objective.losses(model, batch, train=False)
+            return measured, {"carry": carry[0]} if carry else {}
 
         def predict(model, batch):
             logits = objective.logits(model, batch, train=False)
@@ -56,17 +69,22 @@ class Evaluator:
         the score float [n] of every example of a task, and None in pretraining.
         """
         task, total, columns = self.run.task, {}, []
+        carry = {} if task else self._fresh()
         for batch in self.run.heldout[name]():
             on_device = partition.put_batch(batch, self.mesh)
-            measured, logits = jax.device_get(self._pass(params, on_device))
-            total = pairs.add(total, measured)
-            if task:
+            measured, found = self._pass(params, on_device | carry)
+            total = pairs.add(total, jax.device_get(measured))
+            if not task:
+                carry = found
+            else:
+                logits = jax.device_get(found)
                 labels = batch.get("labels", np.zeros(len(logits)))
                 real = batch["weight"] > 0
                 columns.append((batch["example"][real], logits[real], labels[real]))
         means = pairs.means(total)
-        if "mlm_loss" in means:
-            means["mlm_perplexity"] = float(np.exp(means["mlm_loss"]))
+        for term in ("mlm", "lm"):
+            if f"{term}_loss" in means:
+                means[f"{term}_perplexity"] = float(np.exp(means[f"{term}_loss"]))
         if not task:
             return means, None
         example, logits, labels = (np.concatenate(column) for column in zip(*columns, strict=True))

@@ -253,7 +253,7 @@ def _read_workdir(path: Path, part: str) -> Saved:
         params = own | {"encoder": embeddings | own["encoder"]}
         spec = published.complete_spec(generator["model"], path / "model.json")
         described = dict(spec=spec, num_labels=2, labels=None, regression=False)
-    params = {name: params[name] for name in ("encoder", *heads)}
+    params = {name: params[name] for name in ("encoder", *heads) if name in params}
     flat = flatten_dict(params, sep="/")
     published.check_params(flat, described, heads, path / "checkpoints" / str(step))
     return Saved(

@@ -7,7 +7,6 @@ independent fields. What does not fit together is refused here, with the reason.
 import dataclasses
 import functools
 import importlib
-import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,7 +26,8 @@ from firth.objectives import OBJECTIVES, Given
 Batch = dict[str, np.ndarray]
 
 VIEWS = {"packed": views.packed, "pairs": views.pairs}
-SECTION = ("store", "view", "heldout", "loader", "prefetch", "task")  # not a view's own fields
+# Fields of the data section that are not the view's own.
+SECTION = ("store", "view", "heldout", "heldout_store", "loader", "prefetch", "task")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,25 +85,23 @@ def _pretraining(config, initial, cache) -> Experiment:
     tokenizer = store.tokenizer()
     spec = _model_spec(config, initial, tokenizer)
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
-    pairs, order = getattr(objective, "pairs", "none"), data.get("order", "nsp")
-    if pairs != "none" and (data.view, order) != ("pairs", pairs):
-        raise FirthError(
-            f"objective.pairs={pairs!r} needs data.view='pairs' and data.order={pairs!r}, not "
-            f"{data.view!r} and {order!r}: only that view yields two segments and their relation"
-        )
-    masked = getattr(objective, "masked", objective)
-    if masked.rate * data.length < 1:
-        raise FirthError(
-            f"data.length={data.length} is too short for objective.rate={masked.rate}: not one "
-            f"token a row would be predicted; expected at least {math.ceil(1 / masked.rate)}"
-        )
+    getattr(objective, "masked", objective).check(data)
     train_documents, heldout = None, {}
-    if data.heldout:
+    if path := data.get("heldout_store"):
+        held_store = open_store(path)
+        if held_store.tokenizer().digest != tokenizer.digest:
+            raise FirthError(
+                f"data.heldout_store={path} was made with another tokenizer than data.store="
+                f"{data.store}; prepare both with the same one"
+            )
+        held = _view(data, held_store, tokenizer, config.seed, None)
+    elif data.heldout:
         fewest = 2 if data.view == "pairs" else 1  # a random second text needs another document
         train_documents, heldout_documents = views.split_documents(
             store, data.heldout, minimum=fewest
         )
         held = _view(data, store, tokenizer, config.seed, heldout_documents)
+    if path or data.heldout:
         heldout["heldout"] = lambda: held.sequential(
             config.eval.batch_size, limit=config.eval.batches, **processes()
         )
@@ -130,6 +128,8 @@ def _view(data, store, tokenizer, seed, documents, cache=None):
     if data.view == "pairs":
         fields["cache"] = cache
     ids = dict(cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id)
+    if data.view == "streams":
+        ids["end_id"] = tokenizer.end_id
     try:
         return VIEWS[data.view](store, data.length, seed=seed, documents=documents, **ids, **fields)
     except TypeError as error:
@@ -142,12 +142,12 @@ def _finetuning(config, initial) -> Experiment:
     tokenizer = _task_tokenizer(data, initial)
     spec = _model_spec(config, initial, tokenizer)
     module = family(spec["family"])
-    if not module.Config.classifier_hidden:
+    if not module.Config.classifier_hidden and module.Config.classifier_pooling != "last":
         spec["pooler"] = True  # what the classifier stands on; fresh if there is none
 
     def read(split):
         examples = tasks.load_split(task, split, data.dir or None)
-        tokenised = tokenise(examples, tokenizer, data.length, separators=module.SEPARATORS)
+        tokenised = tokenise(examples, tokenizer, data.length, roles=module.FRAME)
         return Buckets(tokenised, seed=config.seed)
 
     train = read("train")
@@ -223,9 +223,29 @@ def create_objective(spec, tokenizer: Tokenizer, task=None, *, body=None, counts
     fields.pop("static", None)  # how the corruption is keyed is the step's business
     try:
         given = Given(tokenizer, task, body or {}, counts, read_model)
-        return getattr(importlib.import_module(module), function)(fields, given)
+        objective = getattr(importlib.import_module(module), function)(fields, given)
     except TypeError as error:
         raise FirthError(f"objective {name!r}: {error}") from None
+    _check_direction(name, objective, body)
+    return objective
+
+
+def _check_direction(name: str, objective, body: dict | None):
+    """Refuse masked words for a body that sees one side, and next words for one that sees both."""
+    direction = getattr(getattr(objective, "masked", objective), "bidirectional", None)
+    if direction is None or not body:
+        return
+    causal = family(body["family"]).Config.causal
+    if causal == direction:
+        sees = "only the tokens before each" if causal else "both sides of every token"
+        raise FirthError(
+            f"objective {name!r} cannot train model.family={body['family']!r}, which sees {sees}: "
+            + (
+                "a masked word could not be told from what follows it; use objective.name=clm"
+                if causal
+                else "it would read the next word instead of predicting it; use mlm, rtd or plm"
+            )
+        )
 
 
 def _model_spec(config, initial, tokenizer: Tokenizer) -> dict:

@@ -202,7 +202,8 @@ def _heads(found: dict, spec: dict, config: dict) -> tuple[str, ...]:
     classes = config.get("architectures")
     classes = set(map(str, classes)) if isinstance(classes, list) else set()
     known = not classes or classes & set(module.ARCHITECTURES.values())
-    pooled = module.Config.classifier_hidden or any(p.startswith("encoder/pooler/") for p in found)
+    own = module.Config.classifier_hidden or module.Config.classifier_pooling == "last"
+    pooled = own or any(path.startswith("encoder/pooler/") for path in found)
     if not known or not pooled:
         heads = tuple(head for head in heads if head != "classifier")
     return heads

@@ -30,6 +30,7 @@ from firth.errors import FirthError
 from firth.evaluate import Evaluator
 from firth.files import write_text
 from firth.models.model import HEADS, bound, overlay, to_layout
+from firth.objectives import carry_of
 from firth.repeat import train_seeds
 from firth.training import optim, partition
 from firth.training.checkpoint import Checkpoints
@@ -57,31 +58,39 @@ def make_step(model, objective, optimizer, schedule, config):
         corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(seed, state.step))
         batch = objective.corrupt(batch, seed if static else corrupt_key)
         weights = objective.weights(batch)  # of the whole batch: accumulation stays exact
+        if state.carry:
+            batch |= {"carry": state.carry}
 
         def loss_of(params, micro, number):
             params = jax.tree.map(
                 lambda p, stop: jax.lax.stop_gradient(p) if stop else p, params, frozen(params)
             )
             rngs = {"dropout": jax.random.fold_in(dropout_key, number)}
-            sums, measured = losses_of(params, micro, rngs=rngs)
+            sums, measured, *carry = losses_of(params, micro, rngs=rngs)
             terms = objective.coefficients
             loss = sum(c * sums[t] / jnp.maximum(weights[t], 1.0) for t, c in terms.items())
-            return loss, measured
+            return loss, (measured, carry)
 
         gradient = jax.value_and_grad(loss_of, has_aux=True)
         if config.accumulate == 1:
-            (loss, measured), grads = gradient(state.params, batch, 0)
+            (loss, (measured, carry)), grads = gradient(state.params, batch, 0)
         else:
             micros = jax.tree.map(functools.partial(split_rows, n=config.accumulate), batch)
-            shapes = jax.eval_shape(gradient, state.params, jax.tree.map(lambda x: x[0], micros), 0)
+
+            def part(micro, number):
+                (loss, (measured, carry)), grads = gradient(state.params, micro, number)
+                return (loss, measured, grads), carry
+
+            shapes, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], micros), 0)
             zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
             def accumulate(total, numbered):
-                part = gradient(state.params, *numbered)
-                return jax.tree.map(jnp.add, total, part), None
+                added, carry = part(*numbered)
+                return jax.tree.map(jnp.add, total, added), carry
 
             numbered = (micros, jnp.arange(config.accumulate))
-            ((loss, measured), grads), _ = jax.lax.scan(accumulate, zeros, numbered)
+            (loss, measured, grads), carry = jax.lax.scan(accumulate, zeros, numbered)
+            carry = jax.tree.map(join_rows, carry)
 
         rate = schedule(state.step)
         squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
@@ -89,12 +98,10 @@ def make_step(model, objective, optimizer, schedule, config):
         params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
 
         finite = jnp.isfinite(loss) & jnp.isfinite(squares.sum())
-        params, opt_state = jax.tree.map(
-            lambda new, old: jnp.where(finite, new, old),
-            (params, opt_state),
-            (state.params, state.opt_state),
-        )
-        state = TrainState(state.step + 1, state.skipped + ~finite, params, opt_state)
+        new = (params, opt_state, carry[0] if carry else {})
+        old = (state.params, state.opt_state, state.carry)
+        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, old)
+        state = TrainState(state.step + 1, state.skipped + ~finite, *kept)
         measured |= {
             "loss": (loss, jnp.ones(())),
             "grad_norm": (jnp.sqrt(squares.sum()), jnp.ones(())),
@@ -109,6 +116,11 @@ def make_step(model, objective, optimizer, schedule, config):
 def split_rows(x, n: int):
     """[B, ...] to [n, B/n, ...], each device keeping a share of its own rows in every part."""
     return x.reshape(x.shape[0] // n, n, *x.shape[1:]).swapaxes(0, 1)
+
+
+def join_rows(x):
+    """The inverse: [n, B/n, ...] to [B, ...]."""
+    return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
 
 def train(config, workdir: Path) -> dict[str, float]:
@@ -138,7 +150,8 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
     # --------------------------------------------------------------------- state, restore
     def init(key):
         tokens = jnp.zeros((1, 8), jnp.int32)
-        return TrainState.create(run.model.init(key, tokens)["params"], optimizer)
+        carry = carry_of(run.objective, run.model, config.batch_size)
+        return TrainState.create(run.model.init(key, tokens)["params"], optimizer, carry)
 
     key = jax.random.key(config.seed, impl=config.rng)
     shapes = jax.eval_shape(init, key)

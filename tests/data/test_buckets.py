@@ -68,7 +68,7 @@ def test_tokenise_pairs_as_the_bert_code(length):
 
 def test_a_pair_may_have_two_separators_between_its_texts():
     examples = examples_of(["aaaa", "b"], ["cc", "d" * 20])
-    got = tokenise(examples, Letters(), 10, separators=2)
+    got = tokenise(examples, Letters(), 10, roles=(("cls",), ("sep", "sep"), ("sep",)))
     a, b, c, d = (1000 + ord(letter) for letter in "abcd")
     rows = np.split(got.tokens, got.offsets[1:-1])
     assert rows[0].tolist() == [CLS, a, a, a, a, SEP, SEP, c, c, SEP]

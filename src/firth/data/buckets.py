@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from firth.data.frame import BERT, Frame, frame_of
 from firth.data.order import derive_key, own_rows, permute
 from firth.data.pairs import truncation
 from firth.data.selection import ranges
@@ -24,9 +25,7 @@ _CHUNK_TEXTS = 8192  # encoded at once: bounds the memory beside the result
 
 @dataclass(frozen=True)
 class Tokenised:
-    """Examples as token ids, [CLS] a [SEP] or [CLS] a [SEP] b [SEP], one after the other.
-
-    RoBERTa has two [SEP] between the texts of a pair.
+    """Framed examples as token ids, one after the other; in BERT [CLS] a [SEP] b [SEP].
 
     Attributes:
       tokens: int32 [T].
@@ -35,6 +34,7 @@ class Tokenised:
       labels: int32 (index) or float32 (score) [N], or None.
       length: no example has more tokens.
       pad_id: what batches are filled up with.
+      last_segment: segment id of an example's last token where that has one of its own, or None.
       truncated: how many examples lost tokens to `length`.
     """
 
@@ -45,27 +45,25 @@ class Tokenised:
     length: int
     pad_id: int
     truncated: int
+    last_segment: int | None = None
 
     def __len__(self):
         return len(self.second)
 
 
-def tokenise(examples: Examples, tokenizer, length: int, separators: int = 1) -> Tokenised:
-    """Encode texts and cut them to `length` tokens with [CLS] and [SEP] (Devlin et al. 2018, 3).
+def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) -> Tokenised:
+    """Encode texts and cut them to `length` tokens, the special ones of their frame included.
 
     Tokens go from the end of a text; of a pair, one at a time from the longer text, from the second
-    where they are equal (`_truncate_seq_pair` of the BERT code). `separators` is the number of
-    [SEP] between two texts.
+    where they are equal (`_truncate_seq_pair` of the BERT code). `roles` are those of the family's
+    FRAME.
 
     Raises:
-      FirthError: a tokenizer without [CLS], [SEP] or [PAD], or no room for a token of each text.
+      FirthError: a tokenizer without a token of the frame, or no room for a token of each text.
     """
-    special = {role: getattr(tokenizer, f"{role}_id") for role in ("cls", "sep", "pad")}
-    for role, token_id in special.items():
-        if token_id is None:
-            raise FirthError(f"the tokenizer has no [{role.upper()}] token, which tasks need")
+    frame = frame_of(roles, tokenizer)
     texts = 1 if examples.texts_b is None else 2
-    fewest = 3 if texts == 1 else 4 + separators
+    fewest = frame.size(texts) + texts
     if length < fewest:
         raise FirthError(f"length={length}: expected at least {fewest} for {texts} text(s)")
     parts = []
@@ -73,7 +71,7 @@ def tokenise(examples: Examples, tokenizer, length: int, separators: int = 1) ->
         chunk = slice(begin, begin + _CHUNK_TEXTS)
         a = tokenizer.encode_flat(examples.texts_a[chunk])
         b = tokenizer.encode_flat(examples.texts_b[chunk]) if texts == 2 else None
-        parts.append(_join(a, b, length, special["cls"], special["sep"], separators))
+        parts.append(_join(a, b, length, frame))
     tokens, sizes, second, cut = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokenised(
         tokens=tokens,
@@ -81,24 +79,35 @@ def tokenise(examples: Examples, tokenizer, length: int, separators: int = 1) ->
         second=second.astype(np.int32),
         labels=examples.labels,
         length=length,
-        pad_id=special["pad"],
+        pad_id=frame.pad,
         truncated=int(np.count_nonzero(cut)),
+        last_segment=frame.last_segment,
     )
 
 
-def _join(a, b, length, cls_id, sep_id, separators) -> tuple[np.ndarray, ...]:
+def _join(a, b, length, frame: Frame) -> tuple[np.ndarray, ...]:
     """(tokens [T], sizes [N], second [N], tokens lost [N]) of texts given as (flat ids, sizes)."""
     a_tokens, a_sizes = a
     b_tokens, b_sizes = b or (np.zeros(0, np.int32), np.zeros_like(a_sizes))
-    frame = 2 if b is None else 2 + separators
-    a_cut, b_cut = truncation(a_sizes, b_sizes, length - frame)
+    special = frame.size(1 if b is None else 2)
+    a_cut, b_cut = truncation(a_sizes, b_sizes, length - special)
     a_kept, b_kept = a_sizes - a_cut, b_sizes - b_cut
-    sizes = a_kept + b_kept + frame
-    starts, second = _starts(sizes)[:-1], a_kept + (2 if b is None else 1 + separators)
-    tokens = np.full(sizes.sum(), sep_id, np.int32)
-    tokens[starts] = cls_id
+    sizes = a_kept + b_kept + special
+    starts = _starts(sizes)[:-1]
+    first = len(frame.before)
+    between = () if b is None else frame.between
+    second = first + a_kept + len(between)
+    tokens = np.empty(sizes.sum(), np.int32)
+    for ids, place in (
+        (frame.before, starts),
+        (between, starts + first + a_kept),
+        (frame.after, starts + second + b_kept),
+    ):
+        tokens[place[:, None] + np.arange(len(ids))] = np.array(ids, np.int32)
+    if b is None:
+        second = sizes  # there is none
     for flat, whole, kept, place in (
-        (a_tokens, a_sizes, a_kept, starts + 1),
+        (a_tokens, a_sizes, a_kept, starts + first),
         (b_tokens, b_sizes, b_kept, starts + second),
     ):
         begin = _starts(whole)[:-1]
@@ -217,9 +226,12 @@ class Buckets:
         tokens_BL = np.full(mask_BL.shape, examples.pad_id, np.int32)
         first_B = examples.offsets[number_B]
         tokens_BL[mask_BL] = examples.tokens[ranges(first_B, first_B + size_B)]
+        segments_BL = (mask_BL & (place_L >= examples.second[number_B, None])).astype(np.int32)
+        if examples.last_segment is not None:
+            segments_BL[place_L == size_B[:, None] - 1] = examples.last_segment
         batch = {
             "tokens": tokens_BL,
-            "segments": (mask_BL & (place_L >= examples.second[number_B, None])).astype(np.int32),
+            "segments": segments_BL,
             "mask": mask_BL,
             "weight": real_B.astype(np.float32),
             "example": np.where(real_B, number_B, NO_EXAMPLE).astype(np.uint32),

@@ -1,7 +1,7 @@
 """Prediction heads over hidden states or the pooled output.
 
 What differs from family to family are class attributes of its Config: `head_activation`,
-`classifier_hidden`, `classifier_input_dropout`, `classifier_norm`.
+`classifier_hidden`, `classifier_input_dropout`, `classifier_norm`, `classifier_bias`, `lm_bias`.
 """
 
 import flax.linen as nn
@@ -35,6 +35,20 @@ class MaskedLMHead(nn.Module):
         return logits_BMV.astype(jnp.float32) + bias_V
 
 
+class LanguageModelHead(nn.Module):
+    """Scores against the word table; with a bias where the family's head has one (`lm_bias`)."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, hidden_BMD, decode):
+        """Vocabulary logits float32 [B, M, V]."""
+        logits_BMV = decode(hidden_BMD).astype(jnp.float32)
+        if not self.config.lm_bias:
+            return logits_BMV
+        return logits_BMV + self.param("bias", nn.initializers.zeros, logits_BMV.shape[-1:])
+
+
 class ClassifierHead(nn.Module):
     """Dropout and an affine map on one vector a text (Devlin et al. 2019, section 4.1).
 
@@ -58,7 +72,7 @@ class ClassifierHead(nn.Module):
             if c.classifier_norm:
                 x_BD = layer_norm(c, "norm")(x_BD)
         x_BD = drop(x_BD, train=train)
-        return dense(c, self.num_labels, "dense", bias=True)(x_BD).astype(jnp.float32)
+        return dense(c, self.num_labels, "dense", c.classifier_bias)(x_BD).astype(jnp.float32)
 
 
 class TokenHead(nn.Module):

@@ -9,6 +9,7 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
+from firth.data.frame import BERT
 from firth.errors import FirthError
 from firth.layers.transformer import Block, rematerialised
 from firth.models import bert
@@ -123,7 +124,7 @@ class Encoder(bert.Encoder):
 
 # ---------------------------------------------------------------- published names (Hugging Face)
 RANGES = {"g": "num_groups", "j": "inner_layers"}
-SEPARATORS = 1
+FRAME = BERT
 _INNER = "albert.encoder.albert_layer_groups.{g}.albert_layers.{j}"
 NAMES = (
     *(row for row in bert.encoder_names("albert") if "{i}" not in row[0]),

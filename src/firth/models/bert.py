@@ -10,6 +10,7 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
+from firth.data.frame import BERT
 from firth.errors import FirthError
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
@@ -66,6 +67,9 @@ class Config:
     classifier_pooling: ClassVar[str] = "cls"
     classifier_input_dropout: ClassVar[bool] = True
     classifier_norm: ClassVar[bool] = False
+    classifier_bias: ClassVar[bool] = True
+    causal: ClassVar[bool] = False  # whether a token sees only those before it
+    lm_bias: ClassVar[bool] = True  # of the head that scores the next token
 
     vocab_size: int = 30522
     num_layers: int = 12
@@ -182,7 +186,7 @@ class Encoder(nn.Module):
 # One row a module: its path here, its published name, and what it consists of ("dense", "norm",
 # "embed" or a lone "bias"; `firth.published` knows their leaves). {i} runs over the layers.
 RANGES = {"i": "num_layers"}
-SEPARATORS = 1  # between the two texts of a pair
+FRAME = BERT
 
 
 def encoder_names(prefix: str) -> tuple:

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
+from firth.data.frame import BERT
 from firth.models import bert
 from firth.models.bert import Encoder
 from firth.models.model import sized
@@ -31,7 +32,7 @@ class Config(bert.Config):
 
 # ---------------------------------------------------------------- published names (Hugging Face)
 RANGES = bert.RANGES
-SEPARATORS = 1
+FRAME = BERT
 _LAYER = "distilbert.transformer.layer.{i}"
 NAMES = (
     ("encoder/word", "distilbert.embeddings.word_embeddings", "embed"),

@@ -7,6 +7,7 @@ are trained together is the objective's business (`objectives.rtd`).
 import dataclasses
 from typing import ClassVar
 
+from firth.data.frame import BERT
 from firth.models import bert
 from firth.models.bert import Encoder, encoder_names
 from firth.models.model import sized
@@ -45,7 +46,7 @@ class Config(bert.Config):
 
 # ---------------------------------------------------------------- published names (Hugging Face)
 RANGES = bert.RANGES
-SEPARATORS = 1
+FRAME = BERT
 NAMES = (
     *encoder_names("electra"),
     ("encoder/project", "electra.embeddings_project", "dense"),

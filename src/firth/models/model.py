@@ -11,12 +11,12 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth.errors import FirthError
-from firth.layers.heads import ClassifierHead, MaskedLMHead, TokenHead
+from firth.layers.heads import ClassifierHead, LanguageModelHead, MaskedLMHead, TokenHead
 from firth.layers.transformer import dense
 from firth.models import FAMILIES
 
 # Heads that a model keeps beyond the run that made it; a bridge means nothing without its teacher.
-HEADS = ("mlm", "nsp", "sop", "rtd", "copy", "classifier")
+HEADS = ("mlm", "lm", "nsp", "sop", "rtd", "copy", "classifier")
 EMBEDDINGS = frozenset({"word", "position", "type", "norm"})  # what a tied generator shares
 BODIES = frozenset(
     {"encoder", "generator", "teacher"}
@@ -31,12 +31,14 @@ class Encoded:
     hidden: [N+1, B, L, D], the embeddings and every layer.
     pooled: [B, D], or None where the family has no pooler.
     attentions: probabilities [N, B, H, L, L], or None unless they were asked for.
+    memory: what the same rows' next segment attends to, or None where the family has no memory.
     """
 
     last: jax.Array
     hidden: jax.Array
     pooled: jax.Array | None = None
     attentions: jax.Array | None = None
+    memory: dict | None = None
 
 
 class Model(nn.Module):
@@ -65,6 +67,8 @@ class Model(nn.Module):
 
         if "mlm" in self.heads:
             self.mlm_head = MaskedLMHead(c, self.scores_against, name="mlm")
+        if "lm" in self.heads:
+            self.lm_head = LanguageModelHead(c, name="lm")
         if "nsp" in self.heads:
             self.nsp_head = pairs("nsp")
         if "sop" in self.heads:
@@ -89,6 +93,7 @@ class Model(nn.Module):
         out = self.encoder(tokens_BL, segments_BL, mask_BL, attentions=attentions)
         apply = {
             "mlm": lambda: self.mlm(out.last),
+            "lm": lambda: self.lm(out.last),
             "nsp": lambda: self.nsp(out.pooled),
             "sop": lambda: self.sop(out.pooled),
             "rtd": lambda: self.rtd(out.last),
@@ -107,6 +112,10 @@ class Model(nn.Module):
     def mlm(self, hidden_BMD):
         """Vocabulary logits float32 [B, M, V] at gathered positions."""
         return self.mlm_head(hidden_BMD, self.encoder.decode)
+
+    def lm(self, hidden_BLD):
+        """Vocabulary logits float32 [B, L, V] of the token after each, or at it for XLNet."""
+        return self.lm_head(hidden_BLD, self.encoder.decode)
 
     def nsp(self, pooled_BD):
         """Logits float32 [B, 2]: 0 the second text follows the first, 1 it was drawn at random."""
@@ -130,13 +139,16 @@ class Model(nn.Module):
 
     def classify(self, out: Encoded, mask_BL=None, *, train=False):
         """Logits float32 [B, C] from the pooled output, or where the family's classifier has a
-        hidden layer of its own, from the first token's hidden state or the mean over real tokens.
+        hidden layer of its own, from the hidden state of the first token (`classifier_pooling`
+        "cls") or the last real one ("last"), or from the mean over real tokens ("mean").
         """
         c = self.encoder.config
-        if not c.classifier_hidden:
+        if not c.classifier_hidden and c.classifier_pooling != "last":
             x_BD = out.pooled
         elif c.classifier_pooling == "cls":
             x_BD = out.last[:, 0]
+        elif c.classifier_pooling == "last":
+            x_BD = out.last[jnp.arange(len(out.last)), last_real(out.last, mask_BL)]
         else:
             weights_BL = jnp.ones(out.last.shape[:2]) if mask_BL is None else mask_BL
             x_BD = jnp.einsum("BLD,BL->BD", out.last, weights_BL.astype(out.last.dtype))
@@ -160,6 +172,14 @@ class Model(nn.Module):
         player = self.generator or self
         table = self.encoder if self.tied else player.encoder
         return player.mlm_head(hidden_BMD, table.decode)
+
+
+def last_real(hidden_BLD, mask_BL=None):
+    """Place int [B] of each row's last real token."""
+    B, L, _ = hidden_BLD.shape
+    if mask_BL is None:
+        return jnp.full(B, L - 1)
+    return jnp.where(mask_BL, jnp.arange(L), 0).max(1)
 
 
 def bound(model: nn.Module, function):
@@ -230,7 +250,8 @@ def _encoder(spec, heads) -> tuple[nn.Module, float]:
             f"model has no field {', '.join(unknown)}; the fields are {', '.join(sorted(known))}"
         )
     config = module.Config(**fields)
-    on_pooled = ("nsp", "sop") if config.classifier_hidden else ("nsp", "sop", "classifier")
+    apart = config.classifier_hidden or config.classifier_pooling == "last"
+    on_pooled = ("nsp", "sop") if apart else ("nsp", "sop", "classifier")
     for head in heads:
         if head in on_pooled and not config.pooler:
             raise FirthError(

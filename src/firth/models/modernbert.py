@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from firth.data.frame import BERT
 from firth.errors import FirthError
 from firth.layers.attention import MASKED
 from firth.layers.dropout import Dropout
@@ -57,6 +58,10 @@ class Config:
     classifier_hidden: ClassVar[str] = "gelu"
     classifier_input_dropout: ClassVar[bool] = False
     classifier_norm: ClassVar[bool] = True
+    classifier_bias: ClassVar[bool] = True
+    causal: ClassVar[bool] = False
+    lm_bias: ClassVar[bool] = True
+    type_vocab_size: ClassVar[int] = 1
     pooler: ClassVar[bool] = False
     first_position: ClassVar[int] = 0
 
@@ -209,7 +214,7 @@ class Encoder(nn.Module):
 
 # ---------------------------------------------------------------- published names (Hugging Face)
 RANGES = {"i": "num_layers"}
-SEPARATORS = 1
+FRAME = BERT
 NAMES = (
     ("encoder/word", "model.embeddings.tok_embeddings", "embed"),
     ("encoder/norm", "model.embeddings.norm", "scale"),

@@ -43,7 +43,7 @@ class Config(bert.Config):
 
 # ---------------------------------------------------------------- published names (Hugging Face)
 RANGES = bert.RANGES
-SEPARATORS = 2  # <s> A </s></s> B </s>
+FRAME = (("cls",), ("sep", "sep"), ("sep",))  # <s> A </s></s> B </s>
 NAMES = (
     *encoder_names("roberta"),
     ("encoder/pooler", "roberta.pooler.dense", "dense"),

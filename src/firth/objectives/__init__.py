@@ -8,6 +8,12 @@ An objective is independent of the encoder's family. It names the `heads` it nee
   that micro-batches, devices and hosts add up to exactly the loss of one large batch;
 - `losses(model, batch, train=)`: {term: sum} and metrics {name: (sum, weight)}.
 
+`check(data)` refuses the data section of a config that cannot feed it. `bidirectional` says whether
+the encoder sees both sides of a token; "streams" asks for XLNet's two.
+
+One with memory has `carry(model, rows)`, what the first batch finds in `batch["carry"]`, and its
+losses return as a third what the next batch finds there: trees of arrays with the rows first.
+
 One of labelled tasks computes its losses from `logits(model, batch, train=)` by
 `losses_of(logits, batch)`, so that one pass serves predictions and losses. One that needs a second
 model says which by `parts(spec)`, what to start from by `initial(spec)` and what of it is never
@@ -21,6 +27,7 @@ import numpy as np
 
 OBJECTIVES = {  # name -> function of (fields of the config, Given)
     "mlm": "firth.objectives.mlm:from_config",
+    "clm": "firth.objectives.clm:from_config",
     "rtd": "firth.objectives.rtd:from_config",
     "distill": "firth.objectives.distill:from_config",
     "finetune": "firth.objectives.finetune:from_config",
@@ -42,3 +49,8 @@ class Given:
     body: dict = dataclasses.field(default_factory=dict)
     counts: Callable[[], np.ndarray] | None = None
     load: Callable | None = None
+
+
+def carry_of(objective, model, rows: int, **options):
+    """What an objective's first batch of so many rows continues from; {} without memory."""
+    return objective.carry(model, rows, **options) if hasattr(objective, "carry") else {}

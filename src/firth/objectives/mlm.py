@@ -5,6 +5,8 @@ Next-sentence prediction: Devlin et al. 2019, section 3.1. Sentence-order predic
 """
 
 import dataclasses
+import math
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,8 @@ class MaskedLM:
     random_specials: bool = True
     reserved_ids: tuple[int, ...] = ()
     token_weights: np.ndarray | None = None
+
+    bidirectional: ClassVar[bool] = True
 
     def __post_init__(self):
         for name, known in (
@@ -104,6 +108,21 @@ class MaskedLM:
     def _avoided(self) -> set[int]:
         """Ids that random tokens avoid when `random_specials` is False."""
         return {*self.special_ids, *self.reserved_ids, self.mask_id}
+
+    def check(self, data):
+        """Refuse a view without the pairs that are learned, and rows in which nothing is masked."""
+        pairs, order = self.pairs, data.get("order", "nsp")
+        if pairs != "none" and (data.view, order) != ("pairs", pairs):
+            raise FirthError(
+                f"objective.pairs={pairs!r} needs data.view='pairs' and data.order={pairs!r}, not "
+                f"{data.view!r} and {order!r}: only that view yields two segments and their "
+                "relation"
+            )
+        if self.rate * data.length < 1:
+            raise FirthError(
+                f"data.length={data.length} is too short for objective.rate={self.rate}: not one "
+                f"token a row would be predicted; expected at least {math.ceil(1 / self.rate)}"
+            )
 
     @property
     def heads(self):

@@ -20,6 +20,7 @@ BATCH = P(("data", "fsdp"))  # rows of a batch are divided over both
 
 # First match counts. A kernel is [input, output]; "tensor" cuts heads and the MLP's hidden axis.
 RULES = (
+    (r"^carry/", BATCH),
     (r"(query|key|value|qkv|mlp_in)/kernel$", P("fsdp", "tensor")),
     (r"(query|key|value|mlp_in)/bias$", P("tensor")),
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
@@ -74,10 +75,16 @@ def spec_of(path: str, shape: tuple[int, ...], mesh: Mesh, rules=RULES) -> P:
         raise FirthError(f"no sharding rule matches {path} {shape}; add it to partition.RULES")
     axes = ((None,) if "/layers/" in path else ()) + tuple(spec)
     fitting = [
-        axis if axis and size % mesh.shape[axis] == 0 else None
+        axis if size % ways(axis, mesh) == 0 else None
         for axis, size in zip(axes, shape, strict=False)
     ]
     return P(*fitting)
+
+
+def ways(axis, mesh: Mesh) -> int:
+    """Into how many parts one entry of a PartitionSpec cuts a dimension."""
+    names = () if axis is None else (axis,) if isinstance(axis, str) else axis
+    return math.prod(mesh.shape[name] for name in names)
 
 
 def shardings_of(shapes, mesh: Mesh, rules=RULES):

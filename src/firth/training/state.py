@@ -8,19 +8,25 @@ import optax
 
 @flax.struct.dataclass
 class TrainState:
-    """step: int32, steps done (skipped ones too); skipped: int32, steps left out as non-finite."""
+    """step: int32, steps done (skipped ones too); skipped: int32, steps left out as non-finite.
+
+    carry: what one batch leaves to the next, such as a Transformer-XL's memory: any tree of arrays
+    whose first axis is the rows of a batch; empty where batches are independent.
+    """
 
     step: jax.Array
     skipped: jax.Array
     params: dict
     opt_state: optax.OptState
+    carry: dict
 
     @classmethod
-    def create(cls, params, optimizer: optax.GradientTransformation):
+    def create(cls, params, optimizer: optax.GradientTransformation, carry=None):
         """Fresh state at step 0."""
         return cls(
             step=jnp.zeros([], jnp.int32),
             skipped=jnp.zeros([], jnp.int32),
             params=params,
             opt_state=optimizer.init(params),
+            carry=carry or {},
         )

@@ -1,0 +1,117 @@
+"""Causal language modelling: every token from those before it (Radford et al. 2018, section 3.1).
+
+With memory, as in Transformer-XL (Dai et al. 2019, section 3.2), what a row's next segment may
+attend to is handed from batch to batch. B rows, L length, V vocabulary.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+from firth.errors import FirthError
+from firth.objectives.losses import cross_entropy
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalLM:
+    """Predict the next token at every place; `memory` places of earlier segments are kept.
+
+    A batch may hold `following` int [B], the token after a row's last one; without it the last
+    place predicts nothing. `reset` bool [B] marks rows whose memory belongs to another text.
+    """
+
+    memory: int = 0
+
+    heads: ClassVar[tuple] = ("lm",)
+    coefficients: ClassVar[dict] = {"lm": 1.0}
+    bidirectional: ClassVar[bool] = False
+
+    def __post_init__(self):
+        if self.memory < 0:
+            raise FirthError(f"objective.memory={self.memory}: expected 0 (none) or more places")
+        if self.memory:  # instance attributes, so that an objective without memory has no carry
+            object.__setattr__(self, "carry", self._carry)
+
+    def check(self, data):
+        """Refuse a data section that hands memory to rows it does not belong to."""
+        check_streams(data, self.memory)
+
+    def _carry(self, model, rows: int, memory: int = 0):
+        return model.encoder.empty_memory(rows, memory or self.memory)
+
+    def corrupt(self, batch, key):
+        """Add `targets` int and `target_weights` float32 [B, L]; tokens stay as they are."""
+        del key
+        tokens_BL, mask_BL = batch["tokens"], batch["mask"]
+        end_B1 = jnp.zeros((len(tokens_BL), 1), bool)
+        next_real_BL = jnp.concatenate([mask_BL[:, 1:], end_B1], 1)
+        targets_BL = jnp.roll(tokens_BL, -1, axis=1)
+        weights_BL = mask_BL & next_real_BL
+        if "following" in batch:
+            targets_BL = jnp.where(next_real_BL, targets_BL, batch["following"][:, None])
+            weights_BL = mask_BL
+        return batch | {
+            "targets": targets_BL,
+            "target_weights": weights_BL.astype(jnp.float32),
+        }
+
+    def weights(self, batch):
+        """Number of predicted tokens."""
+        return {"lm": batch["target_weights"].sum()}
+
+    def losses(self, model, batch, *, train: bool):
+        """Sums {term: loss sum}, metrics {name: (sum, weight)}, and the memory where there is one.
+
+        The loss is in nats a token.
+        """
+        given = (batch["tokens"], batch["segments"], batch["mask"])
+        memory = {}
+        if "carry" in batch:
+            memory["memory"] = forget(batch["carry"], batch.get("reset"))
+        out = model.encoder(*given, train=train, **memory)
+        loss, right = cross_entropy(model.lm(out.last), batch["targets"], batch["target_weights"])
+        weight = batch["target_weights"].sum()
+        metrics = {"lm_loss": (loss, weight), "lm_accuracy": (right, weight)}
+        return {"lm": loss}, metrics, *([out.memory] if memory else [])
+
+
+def forget(memory: dict, reset_B) -> dict:
+    """The memory with nothing in it for the rows that begin another text."""
+    if reset_B is None:
+        return memory
+    return memory | {"filled": jnp.where(reset_B, 0, memory["filled"])}
+
+
+def check_streams(data, memory: int):
+    """Refuse a view whose rows do not go on where those of the batch before ended."""
+    if memory and data.view != "streams":
+        raise FirthError(
+            f"objective.memory={memory} needs data.view='streams', not {data.view!r}: other views "
+            "shuffle their rows, so that a memory would be that of another text"
+        )
+    if data.view == "streams" and data.get("reuse", 0):
+        raise FirthError(
+            f"data.reuse={data.reuse} makes XLNet's rows of two segments, which are not in the "
+            "order of the text; set data.reuse=0 for causal language modelling"
+        )
+
+
+def from_config(fields: dict, given) -> CausalLM:
+    """Build from a config's `objective` section."""
+    objective = CausalLM(**fields)
+    if objective.memory:
+        check_memory(given.body)
+    return objective
+
+
+def check_memory(body: dict):
+    """Refuse a body that cannot keep a memory."""
+    from firth.models.model import family
+
+    encoder = family(body["family"]).Encoder
+    if not hasattr(encoder, "empty_memory"):
+        raise FirthError(
+            f"objective.memory is set, but model.family={body['family']!r} has no memory; "
+            "transformer_xl and xlnet have"
+        )
