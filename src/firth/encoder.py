@@ -15,7 +15,7 @@ from firth.data.pairs import truncation
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
 from firth.export import write_published
-from firth.models.model import family
+from firth.models.model import family, longest
 
 Text = str | tuple[str, str]
 TOKEN_HEADS = frozenset({"mlm", "lm", "rtd", "copy"})  # their logits have an axis L
@@ -75,7 +75,7 @@ class Encoder:
             raise FirthError(f"dtype={dtype!r} is unknown; choose float32 or bfloat16")
         self.saved = saved
         self.tokenizer = saved.tokenizer()
-        self.max_length = saved.spec["max_length"]
+        self.max_length = longest(saved.spec)
         self.model = saved.model(heads, dtype=dtype or "float32")
         parts = [name for name in ("encoder", *heads) if name in saved.params]
         self.params = jax.device_put({name: saved.params[name] for name in parts})

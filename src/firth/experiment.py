@@ -20,7 +20,7 @@ from firth.data.tokenize import load_tokenizer
 from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
-from firth.models.model import Model, create, family
+from firth.models.model import Model, create, family, longest
 from firth.objectives import OBJECTIVES, Given
 
 Batch = dict[str, np.ndarray]
@@ -267,9 +267,9 @@ def _model_spec(config, initial, tokenizer: Tokenizer) -> dict:
             f"the tokenizer has {tokenizer.vocab_size} tokens but model.vocab_size is "
             f"{spec['vocab_size']}; use the model's own tokenizer, or a larger table"
         )
-    if config.data.length > spec["max_length"]:
+    if config.data.length > longest(spec):
         raise FirthError(
             f"data.length={config.data.length} is beyond the position table "
-            f"(model.max_length={spec['max_length']})"
+            f"(model.max_length={longest(spec)})"
         )
     return spec

@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict
 from firth import published
 from firth.errors import FirthError
 from firth.exchange import INDEX, VOCABULARIES, WEIGHTS, Saved
-from firth.models.model import parameter_count
+from firth.models.model import longest, parameter_count
 
 COMPANIONS = (  # files of a model directory that are carried over as they are
     *VOCABULARIES,
@@ -228,7 +228,7 @@ tags:
 
 A {spec["family"].upper()} encoder made with Firth: {spec["num_layers"]} layers,
 {spec["hidden_size"]} wide, {spec["num_heads"]} heads, {spec["vocab_size"]:,} tokens, up to
-{spec["max_length"]} positions, {parameter_count(saved.params):,} parameters.
+{longest(spec):,} positions, {parameter_count(saved.params):,} parameters.
 Heads: {", ".join(saved.heads) or "none"}{labels}.
 
     from transformers import {name}

@@ -27,6 +27,7 @@ LEAVES = {
     "bias": (("bias", "bias", False),),
     "kernel": (("kernel", "weight", True),),  # a dense layer without bias
     "scale": (("scale", "weight", False),),  # a norm without bias
+    "raw": (("", "", False),),  # a tensor that is no module's
 }
 OLD_NAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # LayerNorm in converted TF models
 ACTIVATIONS = {  # there -> here; the first of several is what is written
@@ -70,8 +71,9 @@ def name_table(spec: dict, present) -> dict[str, Row]:
         for numbers in itertools.product(*(counts[letter] for letter in letters)):
             place = dict(zip(letters, numbers, strict=True))
             for leaf, published_leaf, transposed in LEAVES[kind]:
-                name = f"{theirs.format(**place)}.{published_leaf}"
-                table[name] = Row(f"{ours.format(**place)}/{leaf}", transposed)
+                name = ".".join(filter(None, (theirs.format(**place), published_leaf)))
+                path = "/".join(filter(None, (ours.format(**place), leaf)))
+                table[name] = Row(path, transposed)
     return table
 
 
@@ -395,4 +397,9 @@ def unpublished(saved) -> list[str]:
 def architecture(saved) -> str:
     """The class that transformers publishes such a model as."""
     classes = family(saved.spec["family"]).ARCHITECTURES
+    if not classes:
+        raise FirthError(
+            f"there is no published layout for {saved.spec['family']}, which transformers does not "
+            "have; keep it as a Firth directory or a workdir"
+        )
     return next(name for heads, name in classes.items() if set(heads) <= set(saved.heads))

@@ -74,8 +74,9 @@ def dense(config, features: int, name: str | None = None, bias: bool | None = No
 
 
 def initializer(config) -> nn.initializers.Initializer:
-    """Normal truncated at two standard deviations, not rescaled: TF1's `truncated_normal`."""
-    return nn.initializers.truncated_normal(config.init_stddev)
+    """Normal, for most families truncated at two standard deviations and not rescaled (as TF1)."""
+    normal = nn.initializers.truncated_normal if config.truncated else nn.initializers.normal
+    return normal(config.init_stddev)
 
 
 class Block(nn.Module):

@@ -7,4 +7,6 @@ FAMILIES = {
     "distilbert": "firth.models.distilbert",
     "electra": "firth.models.electra",
     "modernbert": "firth.models.modernbert",
+    "xlnet": "firth.models.xlnet",
+    "transformer_xl": "firth.models.transformer_xl",
 }

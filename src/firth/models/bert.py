@@ -68,6 +68,7 @@ class Config:
     classifier_input_dropout: ClassVar[bool] = True
     classifier_norm: ClassVar[bool] = False
     classifier_bias: ClassVar[bool] = True
+    truncated: ClassVar[bool] = True  # initial weights lie within two standard deviations
     causal: ClassVar[bool] = False  # whether a token sees only those before it
     lm_bias: ClassVar[bool] = True  # of the head that scores the next token
 

@@ -201,6 +201,11 @@ def sized(system: str, sizes: dict[str, tuple], name: str) -> tuple:
     return sizes[name]
 
 
+def longest(spec: dict) -> int:
+    """How many tokens a row may have."""
+    return spec.get("max_length") or family(spec["family"]).Config.max_length
+
+
 def family(name: str):
     """The module of a family: `Config`, `Encoder`, `size` and its table of published names."""
     if name not in FAMILIES:

@@ -59,6 +59,7 @@ class Config:
     classifier_input_dropout: ClassVar[bool] = False
     classifier_norm: ClassVar[bool] = True
     classifier_bias: ClassVar[bool] = True
+    truncated: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     lm_bias: ClassVar[bool] = True
     type_vocab_size: ClassVar[int] = 1

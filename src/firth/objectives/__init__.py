@@ -9,7 +9,7 @@ An objective is independent of the encoder's family. It names the `heads` it nee
 - `losses(model, batch, train=)`: {term: sum} and metrics {name: (sum, weight)}.
 
 `check(data)` refuses the data section of a config that cannot feed it. `bidirectional` says whether
-the encoder sees both sides of a token; "streams" asks for XLNet's two.
+the encoder sees both sides of a token.
 
 One with memory has `carry(model, rows)`, what the first batch finds in `batch["carry"]`, and its
 losses return as a third what the next batch finds there: trees of arrays with the rows first.
@@ -28,6 +28,7 @@ import numpy as np
 OBJECTIVES = {  # name -> function of (fields of the config, Given)
     "mlm": "firth.objectives.mlm:from_config",
     "clm": "firth.objectives.clm:from_config",
+    "plm": "firth.objectives.plm:from_config",
     "rtd": "firth.objectives.rtd:from_config",
     "distill": "firth.objectives.distill:from_config",
     "finetune": "firth.objectives.finetune:from_config",

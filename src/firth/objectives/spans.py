@@ -89,3 +89,43 @@ def select_spans(keys_B, candidates_BL, starts_BL, counts_B, slots: int, length_
     end_BL = jax.lax.cummax(jnp.where(sizes_BL > 0, at_L + sizes_BL, 0), axis=1)
     positions_BL = jnp.where(at_L < end_BL, at_L, L)
     return pack(jnp.sort(positions_BL, axis=1)[:, :slots], L)
+
+
+def scattered_spans(key, starts_S, budget: int, alpha: int, beta: int, *, words: bool):
+    """Bool [S]: spans of 1 to 5 tokens with free context around them, as XLNet chooses its targets.
+
+    From left to right: n is drawn with probability proportional to 1/n; of a context of
+    n * alpha // beta tokens a random share lies before the span, which begins at the next start of
+    a word (`starts_S`), and the rest after it. Ends when `budget` tokens are chosen or the row is
+    over. `words` counts n in words instead of tokens. Yang et al. 2019, section 2.5 and A.
+    """
+    size, longest = starts_S.shape[0], 5
+    probs = 1 / np.arange(1, longest + 1)
+    steps = jnp.asarray(np.cumsum(probs / probs.sum())[:-1], jnp.float32)
+    place_S = jnp.arange(size)
+    next_start = jax.lax.cummin(jnp.where(starts_S, place_S, size), reverse=True)
+    next_start = jnp.append(next_start, jnp.full(longest + 1, size))
+
+    def step(state, uniforms):
+        at, chosen, over = state
+        n = jnp.minimum(1 + (uniforms[0] >= steps).sum(), budget - chosen)
+        context = n * alpha // beta
+        before = (uniforms[1] * context).astype(jnp.int32)
+        begin = next_start[jnp.minimum(at + before, size)]
+        end = begin + n
+        if words:
+            border = begin
+            for number in range(longest):
+                following = next_start[jnp.minimum(border + 1, size)]
+                border = jnp.where(number < n, following, border)
+            end = jnp.minimum(border, begin + budget - chosen)
+        over |= (chosen >= budget) | (begin >= size) | (end >= size)
+        end = jnp.where(over, begin, end)
+        span = (begin, end)
+        return (end + context - before, chosen + end - begin, over), span
+
+    uniforms = jax.random.uniform(key, (budget, 2))
+    state = (jnp.int32(0), jnp.int32(0), jnp.array(False))
+    _, (begin_N, end_N) = jax.lax.scan(step, state, uniforms)
+    inside = (place_S >= begin_N[:, None]) & (place_S < end_N[:, None])
+    return inside.any(axis=0)

@@ -1,0 +1,237 @@
+"""Attention with relative positions and memory: Transformer-XL and XLNet.
+
+Dai et al. 2019, section 3.3; Yang et al. 2019, sections 2.3 to 2.6. B rows, L length, P predicted
+positions, M memory, J = M + L keys, R relative positions, D model width, H heads, K head width.
+"""
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from firth.layers.attention import MASKED
+from firth.layers.dropout import Dropout
+from firth.layers.transformer import (
+    ACTIVATIONS,
+    dense,
+    initializer,
+    layer_norm,
+    rematerialised,
+)
+
+
+class Context(NamedTuple):
+    """What all layers share.
+
+    distances: encodings of the relative positions [T, R, D]; T is 2 where the second half of the
+      rows runs backwards, else 1.
+    visible: bool [B, 1, L, J], the keys that each position of the content stream sees.
+    other: bool [B, 1, L, J], the keys of another segment; None where there are no segments.
+    query: the same two for the query stream [B, 1, P, J], and its positions int [B, P]; None where
+      there is no query stream.
+    biases: the biases on the query for content and position scores [H, K] that all layers share;
+      None where each has its own.
+    """
+
+    distances: jax.Array
+    visible: jax.Array
+    other: jax.Array | None = None
+    query: Any = None
+    biases: Any = None
+
+
+def sinusoids(distances_R, width: int):
+    """Encodings float32 [R, width] of distances: sines in the first half, cosines in the second."""
+    rates = 1 / 10000 ** (jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+    angles = distances_R.astype(jnp.float32)[:, None] * rates
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+
+
+def distances(length: int, memory: int, causal: bool, clamp: int = 0):
+    """Distances query - key, int [R], from the farthest key before to the farthest one after.
+
+    Row i of the scores against them holds its keys' scores from place `length` - i on.
+    """
+    last = -1 if causal else -length
+    steps_R = jnp.arange(memory + length, last, -1)
+    return jnp.clip(steps_R, -clamp, clamp) if clamp else steps_R
+
+
+def shift(scores_BHLR, keys: int):
+    """Scores [B, H, L, J] by key of scores [B, H, L, R] by distance, without a gather.
+
+    Read row after row as one line, the wanted part of every next row begins R - 1 places later
+    (Dai et al. 2019, appendix B).
+    """
+    *outer, L, R = scores_BHLR.shape
+    line = scores_BHLR.reshape(*outer, R, L)[..., 1:, :]
+    return line.reshape(*outer, L, R - 1)[..., :keys]
+
+
+def shift_at(scores_BHPR, positions_BP, length: int, keys: int):
+    """The same for the rows of some positions alone: a window of each row [B, H, P, J]."""
+
+    def window(row_HR, position):
+        return jax.lax.dynamic_slice_in_dim(row_HR, length - position, keys, axis=1)
+
+    windows = jax.vmap(jax.vmap(window, in_axes=(1, 0), out_axes=1))
+    return windows(scores_BHPR, positions_BP)
+
+
+class RelativeAttention(nn.Module):
+    """Attention of one stream, or of a content and a query stream that share all weights.
+
+    Parameters are those of the released models: projections [D, H, K] without biases, and biases on
+    the query for content, position and (where the family has segments) segment scores [H, K].
+    """
+
+    config: object
+
+    @nn.compact
+    def __call__(self, x_BLD, query_BPD, past_BMD, context: Context, *, train: bool):
+        """Attend; returns (content [B, L, D], query [B, P, D] or None, probabilities).
+
+        Probabilities are those of the content stream before dropout, [B, H, L, J].
+        """
+        c = self.config
+        D, H = c.hidden_size, c.num_heads
+        K = D // H
+        init = initializer(c)
+
+        def kernel(name):
+            return self.param(name, init, (D, H, K)).astype(c.dtype)
+
+        def bias(name, shape=(H, K)):
+            return self.param(name, init, shape).astype(c.dtype)
+
+        query, output = kernel("query"), kernel("output")
+        keys_BJD = x_BLD if past_BMD is None else jnp.concatenate([past_BMD, x_BLD], axis=1)
+        k_BJHK = jnp.einsum("BJD,DHK->BJHK", keys_BJD, kernel("key"))
+        v_BJHK = jnp.einsum("BJD,DHK->BJHK", keys_BJD, kernel("value"))
+        r_TRHK = jnp.einsum("TRD,DHK->TRHK", context.distances, kernel("relative"))
+        biases = context.biases or (bias("content_bias"), bias("position_bias"))
+        content_bias, position_bias = biases
+        if c.segments:
+            segment_bias = bias("segment_bias")
+            segment_2HK = bias("segment_embedding", (2, H, K))
+        drop = Dropout(c.attention_dropout)
+        length, J = x_BLD.shape[1], keys_BJD.shape[1]
+
+        def attend(q_BSHK, visible, other, positions_BP=None):
+            """One stream; S is L, or P where `positions_BP` says which positions they are."""
+            q_BSHK *= K**-0.5
+
+            def scored(bias_HK):
+                return (q_BSHK + bias_HK * K**-0.5).swapaxes(1, 2)
+
+            scores = jnp.einsum(
+                "BHSK,BJHK->BHSJ",
+                scored(content_bias),
+                k_BJHK,
+                preferred_element_type=jnp.float32,
+            )
+            q_BHSK = scored(position_bias)
+            T = len(r_TRHK)
+            by_distance = jnp.einsum(
+                "TBHSK,TRHK->TBHSR",
+                q_BHSK.reshape(T, -1, *q_BHSK.shape[1:]),
+                r_TRHK,
+                preferred_element_type=jnp.float32,
+            )
+            by_distance = by_distance.reshape(*q_BHSK.shape[:3], -1)
+            if positions_BP is None:
+                scores += shift(by_distance, J)
+            else:
+                scores += shift_at(by_distance, positions_BP, length, J)
+            if other is not None:
+                same_or_other = jnp.einsum(
+                    "BHSK,XHK->XBHS",
+                    scored(segment_bias),
+                    segment_2HK,
+                    preferred_element_type=jnp.float32,
+                )[..., None]
+                scores += jnp.where(other, same_or_other[1], same_or_other[0])
+            probs = jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1)
+            if positions_BP is not None:  # the first of a factorization order may see nothing
+                probs *= visible.any(-1, keepdims=True)
+            kept = drop(probs.astype(c.dtype), train=train)
+            out_BSHK = jnp.einsum("BHSJ,BJHK->BSHK", kept, v_BJHK)
+            return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs
+
+        q_BLHK = jnp.einsum("BLD,DHK->BLHK", x_BLD, query)
+        out_BLD, probs_BHLJ = attend(q_BLHK, context.visible, context.other)
+        if query_BPD is None:
+            return out_BLD, None, probs_BHLJ
+        q_BPHK = jnp.einsum("BPD,DHK->BPHK", query_BPD, query)
+        out_BPD, _ = attend(q_BPHK, *context.query)
+        return out_BLD, out_BPD, probs_BHLJ
+
+
+class Block(nn.Module):
+    """One post-norm layer over one or two streams, which share every weight."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, streams, context: Context, train: bool, attentions: bool, past_BMD):
+        """Return the new (content, query) and what the stack collects: (content, probabilities)."""
+        c = self.config
+        x_BLD, query_BPD = streams
+        out_BLD, out_BPD, probs = RelativeAttention(c, name="attention")(
+            x_BLD, query_BPD, past_BMD, context, train=train
+        )
+        attention_norm, mlp_norm = layer_norm(c, "attention_norm"), layer_norm(c, "mlp_norm")
+        mlp_in, mlp_out = (
+            dense(c, c.intermediate_size, "mlp_in"),
+            dense(c, c.hidden_size, "mlp_out"),
+        )
+        drop = Dropout(c.dropout)
+
+        def rest(x, out):
+            x = attention_norm(x + drop(out, train=train))
+            h = drop(ACTIVATIONS[c.activation](mlp_in(x)), train=train)
+            return mlp_norm(x + drop(mlp_out(h), train=train))
+
+        x_BLD = rest(x_BLD, out_BLD)
+        query_BPD = None if query_BPD is None else rest(query_BPD, out_BPD)
+        return (x_BLD, query_BPD), (x_BLD, probs if attentions else None)
+
+
+class Stack(nn.Module):
+    """`num_layers` blocks, unrolled or scanned; each has its own part of the memory."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, streams, context, past_NBMD, *, train: bool, attentions: bool):
+        """Return (content, query), all content hidden states [N, B, L, D], and probabilities."""
+        c = self.config
+        if not c.untie_r:
+            shape = (c.num_heads, c.hidden_size // c.num_heads)
+            biases = tuple(
+                self.param(name, initializer(c), shape).astype(c.dtype)
+                for name in ("content_bias", "position_bias")
+            )
+            context = context._replace(biases=biases)
+        block = rematerialised(c, Block)
+        if c.scan:
+            layers = nn.scan(
+                block,
+                variable_axes={"params": 0},
+                split_rngs={"params": True, "dropout": True},
+                in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
+                length=c.num_layers,
+            )
+            streams, (hidden, probs) = layers(c, name="layers")(
+                streams, context, train, attentions, past_NBMD
+            )
+            return streams, hidden, probs
+        collected = []
+        for i in range(c.num_layers):
+            past_BMD = None if past_NBMD is None else past_NBMD[i]
+            layer = block(c, name=f"layer_{i}")
+            streams, out = layer(streams, context, train, attentions, past_BMD)
+            collected.append(out)
+        hidden, probs = zip(*collected, strict=True)
+        return streams, jnp.stack(hidden), jnp.stack(probs) if attentions else None
