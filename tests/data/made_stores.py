@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-PAD, CLS, SEP, FIRST = 3, 1, 2, 10
+PAD, CLS, SEP, END, FIRST = 3, 1, 2, 4, 10
 IDS = {"cls_id": CLS, "sep_id": SEP, "pad_id": PAD}
 
 
@@ -31,3 +31,31 @@ def random_documents(
 def positions(row: np.ndarray) -> np.ndarray:
     """The corpus positions of the tokens in a row, special tokens left out."""
     return row[row >= FIRST].astype(np.int64) - FIRST
+
+
+def same(left, right) -> bool:
+    """Whether two batches have the same fields, dtypes and bytes."""
+    return left.keys() == right.keys() and all(
+        left[name].dtype == right[name].dtype and left[name].tobytes() == right[name].tobytes()
+        for name in left
+    )
+
+
+def joined(batches) -> dict[str, np.ndarray]:
+    """The rows of all batches in one."""
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def plain_line(documents, ends, order=None):
+    """(tokens, sentence number of each) of the documents, as stored or in `order`, in lists."""
+    begins = FIRST + np.cumsum([0, *map(sum, documents)])
+    line, sentences, sentence = [], [], 0
+    for number in range(len(documents)) if order is None else order:
+        token = begins[number]
+        for place, size in enumerate(documents[number], 1):
+            end = ends == "sentence" or (ends == "document" and place == len(documents[number]))
+            line += [*range(token, token + size), *[END] * end]
+            sentences += [sentence] * (size + end)
+            sentence += 1
+            token += size
+    return line, sentences

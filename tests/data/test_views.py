@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from made_stores import IDS, PAD, made_store, random_documents
+from made_stores import IDS, PAD, joined, made_store, random_documents, same
 
 from firth.data.pairs import PairPlanner
 from firth.data.views import packed, pairs
@@ -18,17 +18,6 @@ MAKERS = {
     "static pairs": lambda **options: pairs(STORE, 64, dupe_factor=2, **IDS, **options),
 }
 every_view = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
-
-
-def same(left, right):
-    return left.keys() == right.keys() and all(
-        left[name].dtype == right[name].dtype and left[name].tobytes() == right[name].tobytes()
-        for name in left
-    )
-
-
-def joined(batches):
-    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 @every_view

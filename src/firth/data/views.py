@@ -17,9 +17,10 @@ from firth.data.order import Epochs, derive_key, own_rows, permute
 from firth.data.packed import PackedPlanner
 from firth.data.pairs import PairPlanner
 from firth.data.selection import select, split_documents
+from firth.data.streams import streams
 from firth.errors import FirthError
 
-__all__ = ["View", "packed", "pairs", "split_documents"]
+__all__ = ["View", "packed", "pairs", "split_documents", "streams"]
 
 SHORTEST = 8
 PLANS_KEPT = 2  # a batch may straddle two epochs
