@@ -25,6 +25,10 @@ _NAMES = {
 }
 
 
+# What ends a text: XLNet's, the language models', GPT-2's and RoBERTa's; else it is the separator.
+_ENDS = ("<eod>", "<eos>", "<|endoftext|>", "</s>", "[SEP]")
+
+
 class Encoded(NamedTuple):
     """One encoded text.
 
@@ -94,6 +98,15 @@ class Tokenizer(abc.ABC):
             "vocab_size": self.vocab_size,
             "special_tokens": self.special_tokens,
         }
+
+    @property
+    def end_id(self) -> int | None:
+        """The id of the token that ends a text, or None: `<eod>`, `<eos>` or the next best one.
+
+        No role of its own: it follows from the vocabulary and is not part of the digest.
+        """
+        ids = (self.id(token) for token in (*_ENDS, self.special_tokens.get("sep")))
+        return next((number for number in ids if number is not None), None)
 
     @functools.cached_property
     def word_starts(self) -> np.ndarray:
