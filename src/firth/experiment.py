@@ -25,7 +25,7 @@ from firth.objectives import OBJECTIVES, Given
 
 Batch = dict[str, np.ndarray]
 
-VIEWS = {"packed": views.packed, "pairs": views.pairs}
+VIEWS = {"packed": views.packed, "pairs": views.pairs, "streams": views.streams}
 # Fields of the data section that are not the view's own.
 SECTION = ("store", "view", "heldout", "heldout_store", "loader", "prefetch", "task")
 
