@@ -1,8 +1,8 @@
 """XLNet's rows: text that continues from row to row, and then two segments, A [SEP] B [SEP] [CLS].
 
-Yang et al. 2019, sections 2.4 to 2.6, as their data code does it. Row t of a stream begins with its
-places t * reuse .. (t + 1) * reuse - 1, whose states the model keeps for row t + 1; A goes on from
-there, and B goes on from A or comes from anywhere in the stream.
+Yang et al. 2019, sections 2.4, 2.5 and 3.1, as their data code does it. Row t of a stream begins
+with its places t * reuse .. (t + 1) * reuse - 1, whose states the model keeps for row t + 1; A goes
+on from there, and B goes on from A or comes from anywhere in the stream.
 B rows, L length. Places are counted along each row's stream in the direction that it is read.
 """
 

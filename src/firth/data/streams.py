@@ -41,12 +41,12 @@ def streams(
 
     The documents are laid on one line, each epoch in another order (`shuffle=False`: as stored),
     with `end_id` after each document (`ends="document"`), after each sentence ("sentence": the
-    <eos> that stands for PTB's newlines) or nowhere ("none"). Row b reads the b-th of B contiguous
-    streams of T // B tokens from its first token on (Zaremba et al. 2014, section 4.1; Dai et al.
-    2019, section 3.2). What is left of the line, and of a stream after its last whole row, is
-    dropped in that epoch.
+    <eos> that stands for PTB's newlines) or nowhere ("none": also for a store that has its line
+    ends as tokens). Row b reads the b-th of B contiguous streams of T // B tokens from its first
+    token on (Zaremba et al. 2014, section 4.1; Dai et al. 2019, section 3.2). What is left of the
+    line, and of a stream after its last whole row, is dropped in that epoch.
 
-    `reuse` > 0 makes XLNet's rows of it (Yang et al. 2019, sections 2.4 to 2.6): `reuse` tokens,
+    `reuse` > 0 makes XLNet's rows of it (Yang et al. 2019, sections 2.4, 2.5, 3.1): `reuse` tokens,
     then A [SEP] B [SEP] [CLS], where A goes on after the reused tokens and ends with a sentence,
     and B goes on after A or, with probability 1/2 or where no sentence ends, comes from a random
     place of the stream. The next row begins `reuse` tokens further on. `bidirectional` gives the
@@ -120,6 +120,11 @@ class Streams:
         self._shuffle = shuffle
         self._lock = threading.Lock()
         self._lines: OrderedDict[int, Line] = OrderedDict()
+
+    @property
+    def num_tokens(self) -> int:
+        """T, the end tokens included."""
+        return self._stored.size
 
     def steps(self, batch_size: int) -> int:
         """The number of batches of every epoch; 0 where the text is too short for such a batch."""
