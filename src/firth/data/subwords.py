@@ -1,4 +1,4 @@
-"""WordPiece and byte-level BPE (and any tokenizer.json), on the `tokenizers` library."""
+"""WordPiece, byte-level BPE and whole words (any tokenizer.json), on the `tokenizers` library."""
 
 import functools
 import json
@@ -26,7 +26,8 @@ from firth.data.tokenizer import (
 from firth.errors import FirthError
 from firth.files import read_json, write_json, write_text
 
-_KINDS = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram"}
+_KINDS = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram", "WordLevel": "word"}
+ANY_CHARACTER = r"[\s\S]"  # at which a character vocabulary cuts text
 _LONGEST_WORD = 100  # characters; longer words are [UNK], as in transformers (the BERT code: 200)
 _DIVIDER = "\ufdd0"  # a code point that Unicode sets aside for such uses
 _WORDS_AT_ONCE = 256
@@ -44,12 +45,14 @@ class SubwordTokenizer(Tokenizer):
             raise FirthError(
                 f"a {model['type']} tokenizer is not supported; expected {', '.join(_KINDS)}"
             )
-        self.kind = _KINDS[model["type"]]
+        self.kind = _kind(state)
         ids = backend.get_vocab(with_added_tokens=True)
         vocab = [""] * (1 + max(ids.values(), default=-1))
         for token, number in ids.items():
             vocab[number] = token
         special_tokens = choose_special_tokens(ids, config)
+        if model["type"] == "WordLevel":  # a word that is no type becomes this token in any case
+            special_tokens["unk"] = model["unk_token"]
         super().__init__(vocab, special_tokens, _meaning(vocab, state))
         # <mask> takes the space before it, as the words it stands for do in byte-level BPE.
         listed = {t["content"] for t in state["added_tokens"]}
@@ -144,6 +147,8 @@ class SubwordTokenizer(Tokenizer):
         return "PreTrainedTokenizerFast"
 
     def _begins_word(self, token: str) -> bool:
+        if self.kind in ("word", "char"):
+            return True
         if self._suffix:
             raise FirthError(
                 f"this vocabulary marks where words end ({self._suffix!r}), not where they begin"
@@ -272,6 +277,14 @@ def _type(state: dict, part: str) -> str | None:
     return (state[part] or {}).get("type")
 
 
+def _kind(state: dict) -> str:
+    """The kind of a pipeline; a table of types is one of words or, cut so, one of characters."""
+    characters = {"Regex": ANY_CHARACTER}
+    if state["model"]["type"] == "WordLevel" and _type(state, "pre_tokenizer") == "Split":
+        return "char" if state["pre_tokenizer"]["pattern"] == characters else "word"
+    return _KINDS[state["model"]["type"]]
+
+
 def _casing(state: dict) -> dict:
     """The switches of a BERT normalizer in the words of tokenizer_config.json."""
     if _type(state, "normalizer") != "BertNormalizer":
@@ -322,6 +335,10 @@ def _chunks(state: dict) -> str | None:
     normalizer, pre_tokenizer = _type(state, "normalizer"), _type(state, "pre_tokenizer")
     if normalizer == "BertNormalizer" and pre_tokenizer == "BertPreTokenizer":
         return "words"
+    if normalizer in (None, "BertNormalizer") and pre_tokenizer == "WhitespaceSplit":
+        return "words"
+    if normalizer in (None, "BertNormalizer") and _kind(state) == "char":
+        return "spaced words"
     if normalizer is None and pre_tokenizer == "ByteLevel" and state["pre_tokenizer"]["use_regex"]:
         return "spaced words"
     return None

@@ -1,9 +1,10 @@
-"""Tokenizers: WordPiece, byte-level BPE and unigram, loaded from and saved in published layouts.
+"""Tokenizers of subwords, words and characters, loaded from and saved in published layouts.
 
 `load_tokenizer` reads what is published (`vocab.txt`, `tokenizer.json`, `vocab.json` and
 `merges.txt`, `*.model`), `train_tokenizer` makes new ones. Both give a `Tokenizer`: text in, token
 ids with character offsets and word numbers out. No special token is added, and none is recognised
-inside text unless asked for: "[MASK]" in a corpus is `[`, `mask`, `]`, as in the BERT code.
+inside text unless asked for: "[MASK]" in a corpus is `[`, `mask`, `]`, as in the BERT code. Only a
+word vocabulary takes each word for the type that it is, "<unk>" too, as PTB and WikiText need.
 """
 
 import os
@@ -13,6 +14,10 @@ from pathlib import Path
 from firth.data.tokenizer import ROLES, Tokenizer
 from firth.errors import FirthError
 from firth.files import read_json
+
+_USUAL_SIZE = 30_000  # of a subword vocabulary
+_SUBWORDS = ("wordpiece", "bpe", "unigram")
+_WORDS = ("word", "char")
 
 
 def load_tokenizer(
@@ -57,42 +62,54 @@ def load_tokenizer(
 def train_tokenizer(
     kind: str,
     texts: Iterable[str],
-    vocab_size: int,
+    vocab_size: int | None = None,
     *,
     lowercase: bool | None = None,
     strip_accents: bool | None = None,
     special_tokens: Mapping[str, str] | None = None,
-    min_frequency: int = 2,
+    min_frequency: int | None = None,
 ) -> Tokenizer:
     """Train a tokenizer; the same texts give the same tokenizer, whatever the number of cores.
 
     Args:
-        kind: "wordpiece" (BERT), "bpe" (byte-level, RoBERTa) or "unigram" (ALBERT).
+        kind: "wordpiece" (BERT), "bpe" (byte-level, RoBERTa), "unigram" (ALBERT), "word" (cut at
+            white space: PTB, WikiText) or "char" (text8).
         texts: any texts, read once; lines or paragraphs rather than whole books.
-        vocab_size: the number of tokens at most, special tokens included.
-        lowercase: fold case; None does so except for "bpe", which cannot.
+        vocab_size: the number of tokens at most, special tokens included; None keeps every type
+            of the text ("word" and "char") or means 30,000.
+        lowercase: fold case; None does so for "wordpiece" and "unigram"; "bpe" cannot.
         strip_accents: drop accents; None does so where text is lowercased.
-        special_tokens: role -> token; by default those of the published models of this kind.
-        min_frequency: pairs seen less often are not merged ("wordpiece" and "bpe").
+        special_tokens: role -> token; by default those of the published models of this kind, and
+            only <unk> for "word" and "char", which have <eos> beside.
+        min_frequency: pairs ("wordpiece" and "bpe": None is 2) or types ("word" and "char": None
+            is 1) seen less often are left out.
 
     Raises FirthError for an unknown kind, or a vocabulary too small for the text's characters.
     """
+    if kind not in _SUBWORDS + _WORDS:
+        raise FirthError(f"tokenizer kind {kind!r} is none of {', '.join(_SUBWORDS + _WORDS)}")
     if lowercase is None:
-        lowercase = kind != "bpe"
+        lowercase = kind in ("wordpiece", "unigram")
     options = dict(
         lowercase=lowercase,
         strip_accents=lowercase if strip_accents is None else strip_accents,
         special_tokens=dict(special_tokens or {}),
     )
+    if kind != "unigram":
+        usual = 1 if kind in _WORDS else 2
+        options["min_frequency"] = usual if min_frequency is None else min_frequency
+    if kind in _WORDS:
+        from firth.data.words import train_words
+
+        return train_words(kind, texts, vocab_size, **options)
+    vocab_size = _USUAL_SIZE if vocab_size is None else vocab_size
     if kind == "unigram":
         from firth.data.pieces import train_pieces
 
         return train_pieces(texts, vocab_size, **options)
-    if kind in ("wordpiece", "bpe"):
-        from firth.data.subword_training import train_subwords
+    from firth.data.subword_training import train_subwords
 
-        return train_subwords(kind, texts, vocab_size, min_frequency=min_frequency, **options)
-    raise FirthError(f"tokenizer kind {kind!r} is none of wordpiece, bpe, unigram")
+    return train_subwords(kind, texts, vocab_size, **options)
 
 
 def _find_file(path: Path) -> Path:

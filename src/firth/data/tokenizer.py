@@ -23,6 +23,8 @@ _NAMES = {
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
+# What ends a text in XLNet, word language models, GPT-2, sentencepiece models and BERT.
+_ENDS = ("<eod>", "<eos>", "<|endoftext|>", "</s>", "[SEP]")
 
 
 # What ends a text: XLNet's, the language models', GPT-2's and RoBERTa's; else it is the separator.
@@ -45,7 +47,7 @@ class Tokenizer(abc.ABC):
     """What all tokenizers share; `load_tokenizer` and `train_tokenizer` make them.
 
     Attributes:
-        kind: "wordpiece", "bpe" or "unigram".
+        kind: "wordpiece", "bpe", "unigram", "word" or "char".
         vocab: the tokens in the order of their ids.
         special_tokens: {"pad": "[PAD]", ...} for the roles in ROLES that the vocabulary serves.
         pad_id, unk_id, cls_id, sep_id, mask_id: their ids, or None.
@@ -112,6 +114,7 @@ class Tokenizer(abc.ABC):
     def word_starts(self) -> np.ndarray:
         """Bool [vocab_size]: this token begins a word (no `##`; `Ġ`; `▁`); True for specials.
 
+        In word and character vocabularies every token is a word of its own.
         By the token alone, so in byte-level BPE the first word of a text and punctuation, which
         follow no space, count as continuing; `Encoded.words` numbers the words exactly.
         """
