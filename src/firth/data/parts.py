@@ -5,6 +5,7 @@ loading those that an earlier, interrupted run has left and making the rest.
 """
 
 import concurrent.futures
+import itertools
 import multiprocessing
 import os
 import signal
@@ -52,21 +53,28 @@ class Part(NamedTuple):
 def encode_blocks(blocks: Sequence[Block], memo: MemoTokenizer, options: Options) -> Part:
     """Segment and tokenise blocks that follow one another.
 
+    With sentences="newline" every line end is the tokenizer's end token, in the sentence before it.
     Raises FirthError for bad text, with file and line.
     """
-    sentences, ends = [], []
+    sentences, ends, ended = [], [], []
     for block in blocks:
         if block.continued and ends:
             ends.pop()
         documents = read_documents(block, options.field, options.document, options.errors)
         for document in documents:
-            for line in document.split("\n"):
-                if options.sentences == "split":
-                    sentences += split_sentences(line)
-                elif line := line.strip():
-                    sentences.append(line)
+            lines = document.split("\n")
+            if options.sentences == "split":
+                sentences += itertools.chain.from_iterable(map(split_sentences, lines))
+            elif options.sentences == "line":
+                sentences += filter(None, map(str.strip, lines))
+            else:  # as it stands: what follows the last line end has none
+                ended += range(len(sentences), len(sentences) + len(lines) - 1)
+                sentences += lines
             ends.append(len(sentences))
     tokens, lengths = memo.encode_flat(sentences)
+    if ended:
+        tokens = np.insert(tokens, np.cumsum(lengths)[ended], memo.tokenizer.end_id)
+        lengths[ended] += 1
     # A sentence may come to nothing (control characters); it is left out.
     kept = np.concatenate(([0], np.cumsum(lengths > 0)))
     return Part(

@@ -42,12 +42,18 @@ from firth.files import write_json
 _CHOICES = {
     "format": (None, *FORMATS),
     "document": ("blank-line", "file"),
-    "sentences": ("split", "line"),
+    "sentences": ("split", "line", "newline"),
     "errors": ("strict", "replace"),
 }
 # Text that a vocabulary is trained on at most. Training keeps it in memory, sentencepiece some
 # twenty times its size, and the counts of words change little with more.
-_TRAINING_BYTES = {"wordpiece": 256 << 20, "bpe": 256 << 20, "unigram": 32 << 20}
+_TRAINING_BYTES = {
+    "wordpiece": 256 << 20,
+    "bpe": 256 << 20,
+    "unigram": 32 << 20,
+    "word": math.inf,  # every type counts, and only the types are kept
+    "char": math.inf,
+}
 _COMPRESSION = 4  # how much smaller compressed text is taken to be, to choose that sample
 
 
@@ -82,6 +88,7 @@ def prepare(
     output = Path(output)
     _check_output(output, overwrite)
     sources = find_sources(inputs, options.format)
+    _check_newlines(sources, tokenizer, options)
     partial = output.with_name(output.name + ".partial")
     with _locked(partial):
         _check_plan(partial, sources, tokenizer, options, block_bytes)
@@ -103,6 +110,21 @@ def _check_output(output: Path, overwrite: bool) -> None:
         raise FirthError(f"{output} exists; replace it with --overwrite or choose another --output")
     if not (output / "manifest.json").is_file():
         raise FirthError(f"{output} is not a corpus store, so --overwrite leaves it alone")
+
+
+def _check_newlines(sources: Sequence[Source], tokenizer: Tokenizer, options: Options) -> None:
+    if options.sentences != "newline":
+        return
+    if tokenizer.end_id is None:
+        raise FirthError(
+            "sentences=newline writes line ends as the tokenizer's end-of-text token, but this "
+            f"{tokenizer.kind} tokenizer has none (<eos>, </s>, ...); choose another one"
+        )
+    if options.document != "file" and any(source.format == "text" for source in sources):
+        raise FirthError(
+            "sentences=newline keeps blank lines, so they cannot divide documents; give "
+            "--document=file with it"
+        )
 
 
 @contextlib.contextmanager
@@ -200,7 +222,8 @@ def _train(path: Path, args: argparse.Namespace, options: Options) -> None:
     size = sum(s.bytes * (_COMPRESSION if s.name.endswith((".gz", ".xz")) else 1) for s in sources)
     every = max(1, math.ceil(size / _TRAINING_BYTES[kind]))
     share = f" of every {every}th batch" if every > 1 else ""
-    _note(f"training a {kind} vocabulary of {args.vocab_size:,} on the text{share}")
+    limit = f" of {args.vocab_size:,}" if args.vocab_size else ""
+    _note(f"training a {kind} vocabulary{limit} on the text{share}")
     batches = read_batches(sources, options.field, options.errors)
     tokenizer = train_tokenizer(
         kind,
@@ -267,7 +290,8 @@ def _parser() -> argparse.ArgumentParser:
         "--sentences": dict(
             choices=_CHOICES["sentences"],
             default="split",
-            help="split lines into sentences by rules, or take each line for one",
+            help="split lines into sentences by rules (the default), or take each line for one; "
+            "newline: also blank ones, with the tokenizer's end token (<eos>) for every line end",
         ),
         "--errors": dict(
             choices=_CHOICES["errors"],
@@ -280,13 +304,20 @@ def _parser() -> argparse.ArgumentParser:
             choices=tuple(_TRAINING_BYTES),
             help="train one on the input first, if there is none at --tokenizer yet",
         ),
-        "--vocab-size": dict(type=int, default=30_000, metavar="N", help="of a trained tokenizer"),
+        "--vocab-size": dict(
+            type=int,
+            metavar="N",
+            help="of a trained tokenizer (default: 30,000; word and char: all types)",
+        ),
     }
     for name, settings in options.items():
         parser.add_argument(name, **settings)
     case = parser.add_mutually_exclusive_group()
     case.add_argument(
-        "--lowercase", action="store_true", default=None, help="fold case (trained: the default)"
+        "--lowercase",
+        action="store_true",
+        default=None,
+        help="fold case (wordpiece, unigram: the default)",
     )
     case.add_argument("--cased", dest="lowercase", action="store_false", help="keep case")
     return parser

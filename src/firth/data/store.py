@@ -6,8 +6,9 @@
     tokenizer/      the tokenizer in its published layout
     manifest.json   version, counts, tokenizer digest, options, size and sha256 of every file
 
-No sentence and no document is empty. The bytes are a function of the text, the tokenizer and the
-options alone: no dates, no absolute paths.
+No sentence and no document is empty. Line ends are tokens where `firth prepare` was asked for them
+(--sentences=newline). The bytes are a function of the text, the tokenizer and the options alone: no
+dates, no absolute paths.
 """
 
 import contextlib
