@@ -61,10 +61,10 @@ TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evalu
 
 
 def arguments(store, workdir, recipe="bert.py:tiny,length=32", **changes) -> list[str]:
-    """Command-line arguments of `firth train` for a tiny run."""
+    """Command-line arguments of `firth train` for a tiny run; None leaves a field alone."""
     fields = TINY | {"data.store": store} | {k.replace("__", "."): v for k, v in changes.items()}
     return [f"--config={recipe}", f"--workdir={workdir}"] + [
-        f"--config.{name}={value}" for name, value in fields.items()
+        f"--config.{name}={value}" for name, value in fields.items() if value is not None
     ]
 
 

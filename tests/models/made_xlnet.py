@@ -42,7 +42,7 @@ def rows(shape="gelu", B=4, L=11, seed=0):
 
 
 def orders(B=4, L=11, P=4, seed=0):
-    """(ranks int32 [B, L], positions int32 [B, P]): a third comes first, the last P are predicted."""
+    """(ranks int32 [B, L], positions int32 [B, P]): a third is first, the last P are predicted."""
     rng = np.random.default_rng(seed)
     ranks = np.zeros((B, L), np.int32)
     positions = np.zeros((B, P), np.int32)

@@ -27,10 +27,6 @@ _NAMES = {
 _ENDS = ("<eod>", "<eos>", "<|endoftext|>", "</s>", "[SEP]")
 
 
-# What ends a text: XLNet's, the language models', GPT-2's and RoBERTa's; else it is the separator.
-_ENDS = ("<eod>", "<eos>", "<|endoftext|>", "</s>", "[SEP]")
-
-
 class Encoded(NamedTuple):
     """One encoded text.
 

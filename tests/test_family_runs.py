@@ -1,4 +1,4 @@
-"""Whole runs of the masked family: trained, killed, resumed, exchanged, fine-tuned, evaluated."""
+"""Whole runs of every family but BERT: killed, resumed, exchanged, fine-tuned, evaluated."""
 
 import json
 import signal
@@ -15,6 +15,7 @@ from firth.exchange import read_model
 
 STEPS = 50
 ELECTRA = {"model.embedding_size": 16}
+ANY_LENGTH = {"model.max_length": None}  # families without a position table
 RUNS = {  # name -> (recipe, changes)
     "roberta": ("roberta.py:tiny,length=32", {}),
     "albert": ("albert.py:tiny,length=32", ELECTRA),
@@ -26,7 +27,11 @@ RUNS = {  # name -> (recipe, changes)
         "roberta.py:tiny,length=32",
         {"objective.name": "rtd", "objective.mask_specials": False},
     ),
+    "xlnet": ("xlnet.py:tiny,length=32", ANY_LENGTH | {"accumulate": 2}),
+    "xlnet without memory": ("xlnet.py:tiny,length=32,memory=0", ANY_LENGTH),
+    "transformer_xl": ("transformer_xl.py:tiny,length=16", ANY_LENGTH),
 }
+UNPUBLISHED = ("transformer_xl",)
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +41,7 @@ def store(tmp_path_factory):
 
 def command(store, workdir, name, teacher=None, **more):
     recipe, changes = RUNS[name]
-    changes = changes | {"steps": STEPS, "accumulate": 1, "eval.every": 25} | more
+    changes = {"steps": STEPS, "accumulate": 1, "eval.every": 25} | changes | more
     if name == "distilbert":
         recipe += f",teacher={teacher}"
     return arguments(store, workdir, recipe, **changes)
@@ -86,6 +91,9 @@ def test_it_learns(run):
 @pytest.mark.slow
 def test_it_goes_out_and_comes_back(run, tmp_path):
     name, whole, _ = run
+    if name in UNPUBLISHED:
+        assert main(["convert", "--from", str(whole), "--to", str(tmp_path / "out")]) == 2
+        return
     assert main(["convert", "--from", str(whole), "--to", str(tmp_path / "out")]) == 0
     there, back = read_model(whole), read_model(tmp_path / "out")
     kept = [head for head in there.heads if head in back.heads]
@@ -150,5 +158,7 @@ def test_it_is_fine_tuned_and_evaluated_by_the_commands_of_bert(run, tmp_path):
     assert main(["evaluate", "--workdir", str(workdir)]) == 0
     found = json.loads((workdir / "evaluation.json").read_text())
     assert found["dev/accuracy"] >= 0.9
+    if run[0] in UNPUBLISHED:
+        return
     assert main(["convert", "--from", str(workdir), "--to", str(tmp_path / "out")]) == 0
     assert read_model(tmp_path / "out").labels == ("no", "yes")
