@@ -76,6 +76,28 @@ SHAPES["modernbert"] = {
         sep_token_id=2,
     ),
 }
+_GPT = dict(
+    vocab_size=83,
+    n_embd=28,
+    n_layer=3,
+    n_head=4,
+    n_positions=26,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+SHAPES["gpt"] = {
+    "gelu": _GPT,
+    "relu": _GPT
+    | dict(n_embd=30, n_head=1, n_layer=2, afn="relu", layer_norm_epsilon=1e-3, n_positions=11),
+}
+SHAPES["gpt2"] = {
+    "tanh": _GPT,
+    "inner": _GPT
+    | dict(n_embd=30, n_head=5, n_layer=4, n_inner=44, activation_function="relu", vocab_size=61),
+    "erf": _GPT
+    | dict(n_embd=24, n_head=1, activation_function="gelu", layer_norm_epsilon=1e-3, n_layer=1),
+}
 CASES = [(family, shape) for family, shapes in SHAPES.items() for shape in shapes]
 # family -> classes whose directories are exchanged; the one for pretraining first
 CLASSES = {
@@ -96,6 +118,8 @@ CLASSES = {
         "ModernBertModel",
         "ModernBertForSequenceClassification",
     ),
+    "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTModel", "OpenAIGPTForSequenceClassification"),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Model", "GPT2ForSequenceClassification"),
     "electra": (
         "ElectraForPreTraining",
         "ElectraForMaskedLM",
@@ -116,7 +140,7 @@ def make(directory, family, shape, name=None, seed=0, **settings):
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             parameter.normal_(0.0, 0.2)
-            if "norm" in key.lower() and key.endswith("weight"):
+            if ("norm" in key.lower() or ".ln_" in key) and key.endswith("weight"):
                 parameter.add_(1.0)
     model.save_pretrained(directory)
     return model

@@ -27,6 +27,7 @@ COMPANIONS = (  # files of a model directory that are carried over as they are
     "README.md",
 )
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "I64": "int64"}
+DTYPES |= {"U8": "uint8", "BOOL": "bool"}  # of buffers
 
 
 def write_firth(directory, saved: Saved, overwrite: bool = False):
@@ -212,8 +213,8 @@ def new_directory(directory, overwrite: bool = False):
 
 def model_card(saved: Saved) -> str:
     """README.md of a model that has none: what it is and how to load it."""
-    tags = {"mlm": "fill-mask", "classifier": "text-classification"}
-    task = next((tags[head] for head in ("classifier", "mlm") if head in saved.heads), None)
+    tags = {"classifier": "text-classification", "mlm": "fill-mask", "lm": "text-generation"}
+    task = next((tag for head, tag in tags.items() if head in saved.heads), None)
     spec, name = saved.spec, published.architecture(saved)
     labels = f", labels {', '.join(saved.labels)}" if saved.labels else ""
     return f"""---

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from firth import buffers
 from firth.errors import FirthError
-from firth.models import FAMILIES
+from firth.models import FAMILIES, MODEL_TYPES
 from firth.models.model import create, family, to_layout
 
 # kind of module -> (leaf here, leaf there, whether the two are each other's transpose)
@@ -28,6 +29,7 @@ LEAVES = {
     "kernel": (("kernel", "weight", True),),  # a dense layer without bias
     "scale": (("scale", "weight", False),),  # a norm without bias
     "raw": (("", "", False),),  # a tensor that is no module's
+    "conv": (("kernel", "weight", False), ("bias", "bias", False)),  # GPT's dense layer
 }
 OLD_NAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # LayerNorm in converted TF models
 ACTIVATIONS = {  # there -> here; the first of several is what is written
@@ -83,20 +85,7 @@ def canonical(name: str, spec: dict, table: dict) -> str:
     for pattern, replacement in OLD_NAMES:
         name = re.sub(pattern, replacement, name)
     prefixed = module.PREFIX + name
-    return prefixed if prefixed in table or prefixed in module.BUFFERS else name
-
-
-def buffer(spec: dict) -> np.ndarray:
-    """What the buffers of a published file hold: the rows of the position table, int64 [1, n]."""
-    return np.arange(_positions(spec), dtype=np.int64)[None]
-
-
-def _positions(spec: dict) -> int:
-    """Rows of the position table."""
-    module = family(spec["family"])
-    fields = {f.name for f in dataclasses.fields(module.Config)}
-    config = module.Config(**{name: spec[name] for name in fields & spec.keys()})
-    return config.first_position + config.max_length
+    return prefixed if prefixed in table or buffers.named(prefixed, spec) else name
 
 
 def check_params(found: dict, described: dict, heads, where: str, names: dict | None = None):
@@ -167,7 +156,9 @@ def read_tensors(tensors: dict, described: dict, config: dict, where: str):
     for name, tensor in tensors.items():
         row = table.get(canonical(name, spec, table))
         if row is None:
-            if not _is_buffer(name, tensor, spec, table, where):
+            if buffers.named(canonical(name, spec, table), spec):
+                buffers.check(name, tensor, spec, where)
+            else:
                 unknown.append(name)
             continue
         array = to_float32(tensor, f"{where}: {name}")
@@ -180,7 +171,7 @@ def read_tensors(tensors: dict, described: dict, config: dict, where: str):
         found.setdefault(row.path, array)
         names.setdefault(row.path, name)
 
-    heads = _heads(found, spec, config)
+    heads = _heads(found, tensors, spec, config)
     for path in [p for p in found if p.split("/")[0] not in ("encoder", *heads)]:
         unknown.append(names[path])
         del found[path]
@@ -192,17 +183,20 @@ def read_tensors(tensors: dict, described: dict, config: dict, where: str):
     return found, heads, sorted(unknown)
 
 
-def _heads(found: dict, spec: dict, config: dict) -> tuple[str, ...]:
-    """The heads that the tensors belong to.
+def _heads(found: dict, names, spec: dict, config: dict) -> tuple[str, ...]:
+    """The heads that the tensors belong to, and those without any that the class has.
 
     Other tasks' models also call a head `classifier`; only one on the pooled output, in a class
     known here, is a classifier of texts.
     """
     module = family(spec["family"])
-    present = {path.split("/")[0] for path in found}
-    heads = tuple(head for head in known_heads(spec) if head in present)
     classes = config.get("architectures")
     classes = set(map(str, classes)) if isinstance(classes, list) else set()
+    present = {path.split("/")[0] for path in found}
+    for head, alias in getattr(module, "TIED_HEADS", {}).items():
+        if alias in names or module.ARCHITECTURES[(head,)] in classes:
+            present.add(head)
+    heads = tuple(head for head in known_heads(spec) if head in present)
     known = not classes or classes & set(module.ARCHITECTURES.values())
     own = module.Config.classifier_hidden or module.Config.classifier_pooling == "last"
     pooled = own or any(path.startswith("encoder/pooler/") for path in found)
@@ -213,18 +207,10 @@ def _heads(found: dict, spec: dict, config: dict) -> tuple[str, ...]:
 
 def known_heads(spec: dict) -> tuple[str, ...]:
     """Every head that the family publishes, in the order of its names."""
-    first = dict.fromkeys(ours.split("/")[0] for ours, _, _ in family(spec["family"]).NAMES)
+    module = family(spec["family"])
+    first = dict.fromkeys(ours.split("/")[0] for ours, _, _ in module.NAMES)
+    first |= dict.fromkeys(getattr(module, "TIED_HEADS", ()))
     return tuple(name for name in first if name != "encoder")
-
-
-def _is_buffer(name: str, tensor, spec: dict, table: dict, where: str) -> bool:
-    if canonical(name, spec, table) not in family(spec["family"]).BUFFERS:
-        return False
-    # The shape first: a claimed max_length may be too large to make the positions at all.
-    rows = _positions(spec)
-    if tensor.shape != (1, rows) or not np.array_equal(tensor, buffer(spec)):
-        raise FirthError(f"{where}: {name} is not 0 .. {rows - 1}, as it always is")
-    return True
 
 
 def to_float32(tensor: np.ndarray, where: str) -> np.ndarray:
@@ -249,8 +235,8 @@ def write_tensors(flat: dict, spec: dict, heads) -> dict[str, np.ndarray]:
 def tensor_for(name: str, flat: dict, spec: dict, table: dict) -> np.ndarray | None:
     """What a file holds under a name that `read_tensors` understood; None where nothing fits."""
     name = canonical(name, spec, table)
-    if name in family(spec["family"]).BUFFERS:
-        return buffer(spec)
+    if buffers.named(name, spec):
+        return buffers.value(name, spec)
     row = table.get(name)
     if row is None or row.path not in flat:
         return None
@@ -265,11 +251,12 @@ def read_config(config: dict, where: str) -> dict:
 
     Raises FirthError for an unknown family, and for settings that Firth does not compute.
     """
-    name = config.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
+    kind, kinds = config.get("model_type"), {MODEL_TYPES.get(name, name): name for name in FAMILIES}
+    if not isinstance(kind, str) or kind not in kinds:
         raise FirthError(
-            f"{where}: model_type {name!r} is none that Firth reads ({', '.join(FAMILIES)})"
+            f"{where}: model_type {kind!r} is none that Firth reads ({', '.join(kinds)})"
         )
+    name = kinds[kind]
     module = family(name)
     for key, value in module.FIXED.items():
         if config.get(key, value) not in (value, None):
@@ -281,7 +268,7 @@ def read_config(config: dict, where: str) -> dict:
         if value is None:
             value = spec["dropout"] if field == "classifier_dropout" else defaults[field]
         elif field == "activation":
-            value = _activation(value, f"{where}: {key}")
+            value = _activation(value, module, f"{where}: {key}")
         check_field(value, defaults[field], f"{where}: {key}")
         spec[field] = value
     if hasattr(module, "from_published"):
@@ -327,10 +314,22 @@ def check_field(value, default, where: str):
         raise FirthError(f"{where}={value!r}, expected {expected}")
 
 
-def _activation(value, where: str) -> str:
-    if not isinstance(value, str) or value not in ACTIVATIONS:
-        raise FirthError(f"{where}={value!r} is not supported; one of {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[value]
+def _activation(value, module, where: str) -> str:
+    known = getattr(module, "ACTIVATION_NAMES", ACTIVATIONS)
+    if not isinstance(value, str) or value not in known:
+        raise FirthError(f"{where}={value!r} is not supported; one of {', '.join(known)}")
+    return known[value]
+
+
+def _published_activation(value: str, module) -> str:
+    """The same in the other direction."""
+    known = getattr(module, "ACTIVATION_NAMES", ACTIVATIONS)
+    if value not in known.values():
+        raise FirthError(
+            f"model.activation={value!r} has no name in the published layout of this family, which "
+            f"has {', '.join(dict.fromkeys(known.values()))}; keep it as a Firth directory"
+        )
+    return next(there for there, here in known.items() if here == value)
 
 
 def _labels(config: dict, where: str) -> tuple[int, tuple[str, ...] | None]:
@@ -366,12 +365,13 @@ def write_config(saved, base: dict, pad_id: int | None) -> dict:
     for key in ("dtype", "torch_dtype"):
         if key in config:
             config[key] = "float32"
-    config |= {"architectures": [architecture(saved)], "model_type": saved.spec["family"]}
+    name = saved.spec["family"]
+    config |= {"architectures": [architecture(saved)], "model_type": MODEL_TYPES.get(name, name)}
     spec = _defaults(saved.spec["family"]) | saved.spec
     for field, key in module.FIELDS.items():
         value = spec[field]
         if field == "activation":
-            value = next(there for there, here in ACTIVATIONS.items() if here == value)
+            value = _published_activation(value, module)
         config[key] = value
     if hasattr(module, "to_published"):
         module.to_published(config, spec)

@@ -17,6 +17,7 @@ from firth.models.model import to_layout
 
 TOLERANCE = 1e-5
 HEADS = {  # ours -> the field of transformers' output
+    "lm": ("logits",),
     "mlm": ("logits", "prediction_logits"),
     "sop": ("sop_logits",),
     "rtd": ("logits",),
@@ -48,7 +49,8 @@ def run_torch(torch, model, tokens, segments, mask):
         output_hidden_states=True,
         output_attentions=True,
     )
-    if "token_type_ids" not in inspect.signature(model.forward).parameters:
+    known = "token_type_ids" in inspect.signature(model.forward).parameters
+    if not known or "gpt" in model.config.model_type:  # which would look segments up as words
         del arguments["token_type_ids"]
     with torch.no_grad():
         return model(**arguments)

@@ -9,4 +9,8 @@ FAMILIES = {
     "modernbert": "firth.models.modernbert",
     "xlnet": "firth.models.xlnet",
     "transformer_xl": "firth.models.transformer_xl",
+    "gpt": "firth.models.gpt",
+    "gpt2": "firth.models.gpt2",
 }
+# What transformers calls a family (`model_type`), where that is not its name here.
+MODEL_TYPES = {"gpt": "openai-gpt"}

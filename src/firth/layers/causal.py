@@ -1,0 +1,132 @@
+"""Layers that see only what is before them: GPT's (post-norm) and GPT-2's (pre-norm).
+
+A text can go on from the keys and values of what was read before: a cache of fixed capacity, of
+which every call fills the next slots. B batch, L length, C capacity, M keys (L without a cache,
+else C), D model width, N layers, H heads, K head width, F MLP width.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from firth.layers.dropout import Dropout
+from firth.layers.transformer import ACTIVATIONS, layer_norm, rematerialised
+
+
+def normal(config, scale: float = 1.0) -> nn.initializers.Initializer:
+    """Normal initialiser, not truncated, as GPT's code has it."""
+    return nn.initializers.normal(config.init_stddev * scale)
+
+
+def linear(config, features: int, name: str, scale: float = 1.0) -> nn.Dense:
+    """Affine map; `scale` is that of its initial kernel."""
+    init = normal(config, scale)
+    return nn.Dense(features, dtype=config.dtype, kernel_init=init, name=name)
+
+
+def causal_mask(mask_BL):
+    """Bool [B, L, L], True where the first position may see the second: not later, not padding."""
+    return jnp.tri(mask_BL.shape[1], dtype=bool) & mask_BL[:, None, :]
+
+
+def empty_cache(config, rows: int, capacity: int):
+    """The cache of `Stack` with nothing in it, for `rows` texts of at most `capacity` tokens.
+
+    (keys, values) [B, H, C, K] in the compute dtype for each layer: a tuple of N pairs, so that
+    each array is written in place; under `scan` one pair with a leading axis N.
+    """
+    c = config
+    shape = (rows, c.num_heads, capacity, c.hidden_size // c.num_heads)
+    if c.scan:
+        return tuple(jnp.zeros((c.num_layers, *shape), c.dtype) for _ in "kv")
+    return tuple(tuple(jnp.zeros(shape, c.dtype) for _ in "kv") for _ in range(c.num_layers))
+
+
+class CausalAttention(nn.Module):
+    """Self-attention with one projection for query, key and value, perhaps over a cache."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, x_BLD, bias, past, slot, *, train: bool):
+        """Attend to every key that `bias`, broadcastable to [B, H, L, M], allows.
+
+        With `past`, (keys, values) [B, H, C, K], those of `x_BLD` are written to the slots from
+        `slot` on and all C are attended to.
+
+        Returns the output [B, L, D], the probabilities before dropout [B, H, L, M] float32, and
+        the new keys and values (None without `past`).
+        """
+        c = self.config
+        B, L, D = x_BLD.shape
+        H, K = c.num_heads, D // c.num_heads
+        qkv = linear(c, 3 * D, "qkv")(x_BLD).reshape(B, L, 3, H, K)
+        q_BHLK, k_BHMK, v_BHMK = jnp.moveaxis(qkv, (2, 3), (0, 2))
+        if past is not None:
+            k_BHMK, v_BHMK = past = tuple(
+                jax.lax.dynamic_update_slice_in_dim(old, new, slot, axis=2)
+                for old, new in zip(past, (k_BHMK, v_BHMK), strict=True)
+            )
+        scores_BHLM = jnp.einsum(
+            "BHLK,BHMK->BHLM", q_BHLK * K**-0.5, k_BHMK, preferred_element_type=jnp.float32
+        )
+        probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)
+        kept_BHLM = Dropout(c.attention_dropout)(probs_BHLM.astype(c.dtype), train=train)
+        out_BLHK = jnp.einsum("BHLM,BHMK->BLHK", kept_BHLM, v_BHMK)
+        out_BLD = linear(c, D, "output", c.residual_scale)(out_BLHK.reshape(B, L, D))
+        return out_BLD, probs_BHLM, past
+
+
+class Block(nn.Module):
+    """One layer; `config.pre_norm` puts the norms before attention and MLP, not after the sums."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, x_BLD, context, train: bool, attentions: bool, past=None):
+        """`context` is (bias, slot). Return the hidden states and what the stack collects."""
+        c, (bias, slot) = self.config, context
+        attention_norm, mlp_norm = layer_norm(c, "attention_norm"), layer_norm(c, "mlp_norm")
+        drop = Dropout(c.dropout)
+        seen_BLD = attention_norm(x_BLD) if c.pre_norm else x_BLD
+        out_BLD, probs, past = CausalAttention(c, name="attention")(
+            seen_BLD, bias, past, slot, train=train
+        )
+        x_BLD += drop(out_BLD, train=train)
+        x_BLD = x_BLD if c.pre_norm else attention_norm(x_BLD)
+        seen_BLD = mlp_norm(x_BLD) if c.pre_norm else x_BLD
+        h_BLF = ACTIVATIONS[c.activation](linear(c, c.intermediate_size, "mlp_in")(seen_BLD))
+        out_BLD = linear(c, c.hidden_size, "mlp_out", c.residual_scale)(h_BLF)
+        x_BLD += drop(out_BLD, train=train)
+        x_BLD = x_BLD if c.pre_norm else mlp_norm(x_BLD)
+        return x_BLD, (x_BLD, probs if attentions else None, past)
+
+
+class Stack(nn.Module):
+    """`num_layers` blocks, unrolled or scanned as `transformer.Stack`."""
+
+    config: object
+
+    @nn.compact
+    def __call__(self, x_BLD, bias, *, train: bool, attentions: bool, cache=None, slot=0):
+        """Return as `transformer.Stack`, and fourth the cache with the new slots filled."""
+        c, context = self.config, (bias, slot)
+        block = rematerialised(c, Block)
+        if c.scan:
+            layers = nn.scan(
+                block,
+                variable_axes={"params": 0},
+                split_rngs={"params": True, "dropout": True},
+                in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
+                length=c.num_layers,
+            )(c, name="layers")
+            x_BLD, (hidden, probs, cache) = layers(x_BLD, context, train, attentions, cache)
+            return x_BLD, hidden, probs, cache
+        collected = []
+        for i in range(c.num_layers):
+            past = None if cache is None else cache[i]
+            layer = block(c, name=f"layer_{i}")
+            x_BLD, out = layer(x_BLD, context, train, attentions, past)
+            collected.append(out)
+        hidden, probs, cache = zip(*collected, strict=True)
+        return x_BLD, jnp.stack(hidden), jnp.stack(probs) if attentions else None, cache

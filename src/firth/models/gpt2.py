@@ -1,0 +1,74 @@
+"""GPT-2 (Radford et al. 2019): GPT with the norms before attention and MLP, and one at the end."""
+
+import dataclasses
+from typing import ClassVar
+
+from firth.models import bert, gpt
+from firth.models.gpt import Encoder
+from firth.models.model import sized
+
+__all__ = ["Config", "Encoder", "size"]
+
+# (layers, hidden size): base, medium, large and xl are the published ones (124M to 1.5B).
+SIZES = {
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (6, 384),
+    "base": (12, 768),
+    "medium": (24, 1024),
+    "large": (36, 1280),
+    "xl": (48, 1600),
+}
+
+
+def size(name: str) -> dict:
+    """Dimensions of a size."""
+    return bert.dimensions(*sized("GPT-2", SIZES, name))
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(gpt.Config):
+    """As GPT's, with GPT-2 base as the default."""
+
+    pre_norm: ClassVar[bool] = True
+
+    vocab_size: int = 50257
+    max_length: int = 1024
+
+    @property
+    def residual_scale(self) -> float:
+        """One over the root of the number of residual sums (section 2.3)."""
+        return (2 * self.num_layers) ** -0.5
+
+
+# ---------------------------------------------------------------- published names (Hugging Face)
+RANGES = gpt.RANGES
+FRAME = gpt.FRAME
+NAMES = (
+    ("encoder/word", "transformer.wte", "embed"),
+    ("encoder/position", "transformer.wpe", "embed"),
+    *gpt.LAYERS,
+    ("encoder/final_norm", "transformer.ln_f", "norm"),
+    ("classifier/dense", "score", "kernel"),
+)
+ALIASES = gpt.ALIASES
+TIED_HEADS = gpt.TIED_HEADS
+PREFIX = gpt.PREFIX
+BUFFERS = gpt.BUFFERS
+ARCHITECTURES = {
+    ("classifier",): "GPT2ForSequenceClassification",
+    ("lm",): "GPT2LMHeadModel",
+    (): "GPT2Model",
+}
+FIELDS = gpt.FIELDS | {"activation": "activation_function", "intermediate_size": "n_inner"}
+FIXED = gpt.FIXED | {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
+
+
+def from_published(spec: dict, config: dict, where: str):
+    """Fill in the width of the MLP where it is left to be four times the hidden size."""
+    if config.get("n_inner") is None:
+        gpt.from_published(spec, config, where)
