@@ -1,7 +1,8 @@
 """Models on disk: published directories, Firth directories and workdirs, read alike.
 
     published   config.json, model.safetensors (or shards with an index), the tokenizer's files
-    original    a TensorFlow checkpoint, and bert_config.json or albert_config.json (ELECTRA: none)
+    original    a TensorFlow checkpoint, and bert_config.json or albert_config.json (ELECTRA: none),
+                or GPT's params_shapes.json and params_*.npy
     Firth       model.json, params.safetensors (flat parameter paths), the tokenizer's files
     workdir     model.json, checkpoints/<step>/, tokenizer/: the folder of a run of `firth train`
 
@@ -19,12 +20,14 @@ import numpy as np
 import safetensors
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from firth import original, published, recipe
+from firth import original, original_gpt, published, recipe
 from firth.data.tokenize import load_tokenizer
 from firth.errors import FirthError
 from firth.files import read_json
 from firth.models.model import EMBEDDINGS, HEADS, Model, create, to_layout
 from firth.training.checkpoint import Checkpoints
+
+BUFFER_DTYPES = {"int64", "uint8", "bool"}
 
 log = logging.getLogger("firth")
 
@@ -103,11 +106,11 @@ def read_model(source, part: str = "model") -> Saved:
         return _read_firth(path)
     if (path / "config.json").is_file():
         return _read_published(path)
-    if original.find(path):
+    if original.find(path) or original_gpt.find(path):
         return _read_original(path, part)
     raise FirthError(
         f"{path} holds no model: expected config.json (published), model.json (Firth), "
-        "checkpoints/ (a workdir) or a TensorFlow checkpoint of BERT, ALBERT or ELECTRA"
+        "checkpoints/ (a workdir) or an original checkpoint of BERT, ALBERT, ELECTRA or GPT"
     )
 
 
@@ -142,8 +145,11 @@ def _read_published(path: Path) -> Saved:
 
 
 def _read_original(path: Path, part: str) -> Saved:
-    """A folder with a TensorFlow checkpoint of BERT, ALBERT or ELECTRA."""
-    config, tensors = original.read_original(path, part)
+    """A folder with a TensorFlow checkpoint of BERT, ALBERT or ELECTRA, or with GPT's arrays."""
+    if original.find(path):
+        config, tensors = original.read_original(path, part)
+    else:
+        config, tensors = original_gpt.read_original(path)
     return dataclasses.replace(_from_tensors(path, config, path, tensors)[0], layout="original")
 
 
@@ -165,7 +171,7 @@ def _from_tensors(path: Path, config: dict, where: Path, tensors: dict) -> tuple
         params=unflatten_dict(flat, sep="/"),
         source=path,
         layout="published",
-        dtypes=tuple(sorted({tensor.dtype.name for tensor in tensors.values()} - {"int64"})),
+        dtypes=tuple(sorted({tensor.dtype.name for tensor in tensors.values()} - BUFFER_DTYPES)),
         tokenizer_path=_tokenizer_path(path),
     )
     return saved, unknown

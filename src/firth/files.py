@@ -8,8 +8,8 @@ from pathlib import Path
 from firth.errors import FirthError
 
 
-def read_json(path: Path) -> dict:
-    """The JSON object in a file. Raises FirthError naming the file and the line where it breaks."""
+def read_json(path: Path, kind: type = dict):
+    """The JSON object (or `list`) in a file; FirthError naming the file, and where it breaks."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -18,8 +18,9 @@ def read_json(path: Path) -> dict:
         raise FirthError(f"{path}: not UTF-8 at byte {error.start}") from None
     except OSError as error:
         raise FirthError(f"cannot read {path}: {error.strerror}") from None
-    if not isinstance(value, dict):
-        raise FirthError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    if not isinstance(value, kind):
+        name = "object" if kind is dict else kind.__name__
+        raise FirthError(f"{path}: expected a JSON {name}, found {type(value).__name__}")
     return value
 
 
