@@ -10,6 +10,7 @@ VERBS = {
     "evaluate": ("firth.evaluate", "measure a run's newest or best checkpoint"),
     "represent": ("firth.represent", "turn texts into vectors"),
     "fill": ("firth.fill", "list the likeliest words for each [MASK]"),
+    "generate": ("firth.generate", "let a causal language model go on from a prompt"),
     "convert": ("firth.convert", "published weights to Firth and back"),
 }
 

@@ -168,6 +168,21 @@ class Encoder:
 
         return fill(self, texts, top, targets)
 
+    def generate(self, texts: str | Sequence[str], **settings) -> list:
+        """Let a causal language model go on from texts; see `firth.generate.generate`.
+
+        Args:
+          texts: a string or a list of them.
+          settings: `max_tokens`, `temperature`, `top_k`, `top_p`, `greedy`, `stop`, `seed`,
+            `samples`, `stream`.
+
+        Returns one `firth.generate.Generated` a sample: `row` (which text), `sample`, `text` (what
+        follows), `ids` and `reason`. Raises FirthError as `firth.generate.generate` does.
+        """
+        from firth.generate import generate
+
+        return generate(self, texts, **settings)
+
     def frame(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
         """(ids int32 [n], where the second text begins) of each text, special tokens included.
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from firth import buffers
+from firth import activations, buffers
 from firth.errors import FirthError
 from firth.models import FAMILIES, MODEL_TYPES
 from firth.models.model import create, family, to_layout
@@ -32,16 +32,6 @@ LEAVES = {
     "conv": (("kernel", "weight", False), ("bias", "bias", False)),  # GPT's dense layer
 }
 OLD_NAMES = ((r"\.gamma$", ".weight"), (r"\.beta$", ".bias"))  # LayerNorm in converted TF models
-ACTIVATIONS = {  # there -> here; the first of several is what is written
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_python_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_accurate": "gelu_tanh",
-    "relu": "relu",
-}
 # How a model is run, not what it is: these fields of a Config are not exchanged.
 EXECUTION = ("scan", "remat", "dtype")
 LARGEST = 2**31 - 1
@@ -268,7 +258,7 @@ def read_config(config: dict, where: str) -> dict:
         if value is None:
             value = spec["dropout"] if field == "classifier_dropout" else defaults[field]
         elif field == "activation":
-            value = _activation(value, module, f"{where}: {key}")
+            value = activations.read(value, module, f"{where}: {key}")
         check_field(value, defaults[field], f"{where}: {key}")
         spec[field] = value
     if hasattr(module, "from_published"):
@@ -314,24 +304,6 @@ def check_field(value, default, where: str):
         raise FirthError(f"{where}={value!r}, expected {expected}")
 
 
-def _activation(value, module, where: str) -> str:
-    known = getattr(module, "ACTIVATION_NAMES", ACTIVATIONS)
-    if not isinstance(value, str) or value not in known:
-        raise FirthError(f"{where}={value!r} is not supported; one of {', '.join(known)}")
-    return known[value]
-
-
-def _published_activation(value: str, module) -> str:
-    """The same in the other direction."""
-    known = getattr(module, "ACTIVATION_NAMES", ACTIVATIONS)
-    if value not in known.values():
-        raise FirthError(
-            f"model.activation={value!r} has no name in the published layout of this family, which "
-            f"has {', '.join(dict.fromkeys(known.values()))}; keep it as a Firth directory"
-        )
-    return next(there for there, here in known.items() if here == value)
-
-
 def _labels(config: dict, where: str) -> tuple[int, tuple[str, ...] | None]:
     """Number of labels, and their names unless they are the meaningless LABEL_0, LABEL_1 ..."""
     names = config.get("id2label")
@@ -371,7 +343,7 @@ def write_config(saved, base: dict, pad_id: int | None) -> dict:
     for field, key in module.FIELDS.items():
         value = spec[field]
         if field == "activation":
-            value = _published_activation(value, module)
+            value = activations.write(value, module)
         config[key] = value
     if hasattr(module, "to_published"):
         module.to_published(config, spec)

@@ -172,6 +172,12 @@ def read_lines(path: str, errors: str = "strict") -> Iterator[tuple[str, Text]]:
     An empty line is an empty text, so that row i always is line i. Raises FirthError for bytes that
     are not UTF-8 and for more than one tab, with the line's number.
     """
+    for name, line in read_plain_lines(path, errors):
+        yield name, parse_line(name, line)
+
+
+def read_plain_lines(path: str, errors: str = "strict") -> Iterator[tuple[str, str]]:
+    """The same with tabs left in the line."""
     name = "standard input" if path == "-" else path
     with _open(path) as file:
         begin = 0
@@ -184,7 +190,7 @@ def read_lines(path: str, errors: str = "strict") -> Iterator[tuple[str, Text]]:
                     "convert it, or give --errors=replace"
                 ) from None
             begin += len(line)
-            yield f"{name}:{number}", parse_line(f"{name}:{number}", text.rstrip("\r\n"))
+            yield f"{name}:{number}", text.rstrip("\r\n")
 
 
 def parse_line(name: str, text: str) -> Text:

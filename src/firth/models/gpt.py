@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from firth.errors import FirthError
 from firth.layers.attention import MASKED
-from firth.layers.causal import Stack, causal_mask, normal
+from firth.layers.causal import Stack, causal_mask, empty_cache, normal
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import check_body, layer_norm
 from firth.models import bert
@@ -133,8 +133,12 @@ class Encoder(nn.Module):
         hidden = jnp.concatenate([e_BLD[None], layers[:-1], last_BLD[None]])
         return Encoded(last=last_BLD, hidden=hidden, attentions=probs)
 
+    def empty_cache(self, rows: int, capacity: int):
+        """What `extend` goes on from where nothing was read; see `layers.causal.empty_cache`."""
+        return empty_cache(self.config, rows, capacity)
+
     def extend(self, tokens_BL, positions_BL, visible_BLC, cache, slot):
-        """Encode tokens that go on from a cache (`layers.causal.empty_cache`), without dropout.
+        """Encode tokens that go on from a cache, without dropout.
 
         Args:
           tokens_BL: int token ids; they fill the slots from `slot` on.
