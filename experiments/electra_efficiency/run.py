@@ -97,6 +97,7 @@ def finetune(args, variant, task):
             f"--config.data.dir={args.glue}",
             f"--config.seeds={args.seeds}",
             f"--config.epochs={TASKS[task][1]}",
+            "--config.batch_size=64",
             "--config.schedule.lr=3e-4",
             "--config.optimizer.layer_decay=0.8",
         )

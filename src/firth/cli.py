@@ -11,6 +11,7 @@ VERBS = {
     "represent": ("firth.represent", "turn texts into vectors"),
     "fill": ("firth.fill", "list the likeliest words for each [MASK]"),
     "generate": ("firth.generate", "let a causal language model go on from a prompt"),
+    "score": ("firth.score", "give the log-probability of every token"),
     "convert": ("firth.convert", "published weights to Firth and back"),
 }
 

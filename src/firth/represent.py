@@ -208,7 +208,7 @@ def _open(path: str):
         raise FirthError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _count_lines(path: str) -> int | None:
+def count_lines(path: str) -> int | None:
     """Number of lines of a file, at least one with something in it; None for standard input."""
     if path == "-":
         return None
@@ -253,7 +253,7 @@ def main(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
 
-    total = _count_lines(args.input)
+    total = count_lines(args.input)
     if not Path(args.output).parent.is_dir() or Path(args.output).is_dir():
         raise FirthError(f"--output {args.output}: expected a file in a directory that exists")
     encoder = load(args.model, dtype=args.dtype, heads=False)

@@ -70,7 +70,10 @@ def shift(scores_BHLR, keys: int):
 
 
 def shift_at(scores_BHPR, positions_BP, length: int, keys: int):
-    """The same for the rows of some positions alone: a window of each row [B, H, P, J]."""
+    """The same for the rows of some positions alone: a window of each row [B, H, P, J].
+
+    Scores must reach as far to the right as to the left, as those of no causal model do.
+    """
 
     def window(row_HR, position):
         return jax.lax.dynamic_slice_in_dim(row_HR, length - position, keys, axis=1)

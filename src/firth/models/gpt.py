@@ -47,6 +47,7 @@ class Config:
     classifier_norm: ClassVar[bool] = False
     classifier_bias: ClassVar[bool] = False
     pooler: ClassVar[bool] = False
+    truncated: ClassVar[bool] = False
     first_position: ClassVar[int] = 0
     type_vocab_size: ClassVar[int] = 1
     causal: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The recipes of the masked family: parameter counts, hyperparameters, the grid of the config."""
+"""The recipes of every family but BERT: counts, hyperparameters, the grid of the config."""
 
 import functools
 import json
@@ -13,6 +13,7 @@ from firth import recipe
 from firth.errors import FirthError
 from firth.experiment import create_model, create_objective
 from firth.models.model import create, parameter_count
+from firth.objectives import carry_of
 from firth.training.optim import create_optimizer, create_schedule
 from firth.training.partition import create_mesh, shardings_of
 from firth.training.state import TrainState
@@ -133,16 +134,27 @@ RECIPES = (
     *(f"electra.py:tiny,variant={v}" for v in ("electra_15", "replace_mlm", "all_tokens", "mlm")),
     *(f"modernbert.py:{size}" for size in ("tiny", "mini", "small", "base", "large")),
     "modernbert.py:tiny,objective=rtd",
+    *(f"xlnet.py:{size}" for size in ("tiny", "mini", "small", "base", "large")),
+    "xlnet.py:tiny,memory=0",
+    *(f"transformer_xl.py:{s}" for s in ("tiny", "mini", "ptb", "enwik8", "wt103", "wt103_large")),
 )
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     config, objective, params = shapes_of(name)
-    assert {"encoder", *objective.heads} <= set(params)
+    assert {"encoder", *objective.heads} - {"lm"} <= set(params)  # an LM head may have no bias
     optimizer = create_optimizer(config.optimizer)
-    state = jax.eval_shape(lambda p: TrainState.create(p, optimizer), params)
-    shardings_of(state, create_mesh(dict(data=1, fsdp=2, tensor=4)))
+    model = create(dict(config.model) | dict(vocab_size=99), ())
+
+    def init(params):
+        return TrainState.create(params, optimizer, carry_of(objective, model, 8))
+
+    state = jax.eval_shape(init, params)
+    assert bool(state.carry) == bool(config.objective.get("memory"))
+    shardings = shardings_of(state, create_mesh(dict(data=1, fsdp=2, tensor=4)))
+    for sharding in jax.tree.leaves(shardings.carry):
+        assert sharding.spec[0] == ("data", "fsdp")  # rows, like those of the batch
     schedule = create_schedule(config.schedule, config.steps)
     assert 0 < float(schedule(config.steps // 2)) <= config.schedule.lr
 
