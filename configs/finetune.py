@@ -57,7 +57,11 @@ def get_config(arg=None):
         loader="thread",
         prefetch=2,
     )
-    c.objective = dict(name="finetune")
+    c.objective = dict(
+        name="finetune",
+        lm_weight=0.0,  # of the language-modelling loss beside it, for causal models; GPT: 0.5
+        both_orders=False,  # read a pair both ways, as GPT does where the order means nothing
+    )
 
     c.optimizer = dict(
         name="adamw",

@@ -126,7 +126,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", ["bert", "albert", "electra"])
+@pytest.mark.parametrize("name", ["bert", "albert", "electra", "xlnet"])
 def test_every_tensor_is_read_as_tensorflow_wrote_it(name):
     found, known = read_checkpoint(find(HERE / name)), variables(name)
     assert found.keys() - known.keys() == {"global_step"} and int(found["global_step"]) == 7
@@ -151,6 +151,66 @@ def test_every_parameter_is_the_right_variable(name, part):
     if part == "model":
         left = {key for key in known if key not in used and not key.endswith("adam_m")}
         assert all(key.startswith("generator") for key in left)
+
+
+RELATIVE = {  # ours -> XLNet's
+    "attention/query": "rel_attn/q/kernel",
+    "attention/key": "rel_attn/k/kernel",
+    "attention/value": "rel_attn/v/kernel",
+    "attention/output": "rel_attn/o/kernel",
+    "attention/relative": "rel_attn/r/kernel",
+    "attention_norm/scale": "rel_attn/LayerNorm/gamma",
+    "attention_norm/bias": "rel_attn/LayerNorm/beta",
+    "mlp_in/kernel": "ff/layer_1/kernel",
+    "mlp_in/bias": "ff/layer_1/bias",
+    "mlp_out/kernel": "ff/layer_2/kernel",
+    "mlp_out/bias": "ff/layer_2/bias",
+    "mlp_norm/scale": "ff/LayerNorm/gamma",
+    "mlp_norm/bias": "ff/LayerNorm/beta",
+}
+PER_LAYER = {
+    "attention/content_bias": "r_w_bias",
+    "attention/position_bias": "r_r_bias",
+    "attention/segment_bias": "r_s_bias",
+    "attention/segment_embedding": "seg_embed",
+}
+
+
+def test_every_parameter_of_xlnet_is_the_right_variable():
+    """Its stacked biases are cut into layers; kernels of three axes stay as they are."""
+    saved, known = read_model(HERE / "xlnet"), variables("xlnet")
+    assert saved.heads == ("lm", "classifier") and saved.num_labels == 3
+    assert saved.spec["activation"] == "gelu_tanh" and saved.spec["num_heads"] == 2
+    sources = {
+        "encoder/word/embedding": "model/transformer/word_embedding/lookup_table",
+        "encoder/mask_embedding": "model/transformer/mask_emb/mask_emb",
+        "lm/bias": "model/lm_loss/bias",
+        "classifier/hidden/kernel": "model/sequnece_summary/summary/kernel",
+        "classifier/hidden/bias": "model/sequnece_summary/summary/bias",
+        "classifier/dense/kernel": "model/classification_sts-b/logit/kernel",
+        "classifier/dense/bias": "model/classification_sts-b/logit/bias",
+    }
+    flat = flatten_dict(saved.params, sep="/")
+    for path, value in flat.items():
+        if path in sources:
+            np.testing.assert_array_equal(value, known[sources[path]])
+            continue
+        layer, inside = path.removeprefix("encoder/stack/layer_").split("/", 1)
+        if inside in PER_LAYER:
+            theirs = known[f"model/transformer/{PER_LAYER[inside]}"][int(layer)]
+        else:
+            theirs = known[f"model/transformer/layer_{layer}/{RELATIVE[inside]}"]
+        np.testing.assert_array_equal(value, theirs)
+    assert len(flat) == len(sources) + 2 * (len(RELATIVE) + len(PER_LAYER))
+
+
+def test_xlnet_goes_out_to_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    for a, b in ((HERE / "xlnet", "firth"), (tmp_path / "firth", "published")):
+        assert main(["convert", "--from", str(a), "--to", str(tmp_path / b)]) == 0
+    loader = transformers.XLNetForSequenceClassification.from_pretrained
+    _, report = loader(tmp_path / "published", output_loading_info=True)
+    assert not report["missing_keys"]
 
 
 def test_the_original_activations():

@@ -45,7 +45,8 @@ def described(recipe, length, vocab):
     if fields["name"] == "distill":  # the student's body alone; both sides would run the teacher
         own = ("masking", "static", "rate", "max_predictions", "mask_rate", "random_rate")
         fields = {name: fields[name] for name in own} | dict(name="mlm", masking="token")
-    fields["max_predictions"] = max(round(fields["rate"] * length), 1) + 1
+    if "rate" in fields:
+        fields["max_predictions"] = max(round(fields["rate"] * length), 1) + 1
     return config, spec, create_objective(fields, tokenizer, body=spec)
 
 
@@ -72,6 +73,7 @@ def step_of(config, spec, objective, rows):
     import jax
 
     from firth.experiment import create_model
+    from firth.objectives import carry_of
     from firth.train import make_step
     from firth.training import optim
     from firth.training.state import TrainState
@@ -80,7 +82,12 @@ def step_of(config, spec, objective, rows):
     optimizer = optim.create_optimizer(config.optimizer)
     schedule = optim.create_schedule(config.schedule, config.steps)
     first, rows = rows["tokens"][:1], jax.device_put(rows)
-    init = jax.jit(lambda key: TrainState.create(model.init(key, first)["params"], optimizer))
+
+    def create(key):
+        carry = carry_of(objective, model, len(rows["tokens"]))
+        return TrainState.create(model.init(key, first)["params"], optimizer, carry)
+
+    init = jax.jit(create)
     step = jax.jit(make_step(model, objective, optimizer, schedule, config), donate_argnums=0)
     holder = [init(jax.random.key(0))]
 

@@ -1,7 +1,7 @@
 """Models on disk: published directories, Firth directories and workdirs, read alike.
 
     published   config.json, model.safetensors (or shards with an index), the tokenizer's files
-    original    a TensorFlow checkpoint, and bert_config.json or albert_config.json (ELECTRA: none),
+    original    a TensorFlow checkpoint, and the code's own config of that name (ELECTRA: none),
                 or GPT's params_shapes.json and params_*.npy
     Firth       model.json, params.safetensors (flat parameter paths), the tokenizer's files
     workdir     model.json, checkpoints/<step>/, tokenizer/: the folder of a run of `firth train`
@@ -110,7 +110,7 @@ def read_model(source, part: str = "model") -> Saved:
         return _read_original(path, part)
     raise FirthError(
         f"{path} holds no model: expected config.json (published), model.json (Firth), "
-        "checkpoints/ (a workdir) or an original checkpoint of BERT, ALBERT, ELECTRA or GPT"
+        "checkpoints/ (a workdir) or an original checkpoint of BERT, ALBERT, ELECTRA, XLNet or GPT"
     )
 
 
@@ -145,7 +145,7 @@ def _read_published(path: Path) -> Saved:
 
 
 def _read_original(path: Path, part: str) -> Saved:
-    """A folder with a TensorFlow checkpoint of BERT, ALBERT or ELECTRA, or with GPT's arrays."""
+    """A folder with a TensorFlow checkpoint of the original code, or with GPT's arrays."""
     if original.find(path):
         config, tensors = original.read_original(path, part)
     else:

@@ -1,6 +1,6 @@
-"""The original TensorFlow checkpoints of BERT, ALBERT and ELECTRA, by their published names.
+"""The original TensorFlow checkpoints of BERT, ALBERT, ELECTRA and XLNet, by published names.
 
-google-research/bert, albert and electra name a variable by its scopes. These tables turn such a
+Their authors' code names a variable by its scopes. These tables turn such a
 name into the one that the same tensor has in the Hugging Face layout, and `firth.published` does
 the rest. Optimiser slots and the step are left out.
 """
@@ -27,6 +27,7 @@ COMMON = (
     (r"^output_weights$", "classifier.weight"),
     (r"^output_bias$", "classifier.bias"),
 )
+PER_LAYER = ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")  # XLNet: one array for all layers
 FAMILIES = {
     "bert": (),
     "albert": (
@@ -44,6 +45,16 @@ FAMILIES = {
         (r"^cls\.predictions\.", "predictions."),
         (r"^cls\.seq_relationship\.", "sop_classifier.classifier."),
     ),
+    "xlnet": (
+        (r"^model\.", ""),
+        (r"\.lookup_table$", ".weight"),
+        (r"mask_emb\.mask_emb$", "mask_emb"),
+        (r"(rel_attn\.[qkvor])\.weight$", r"\1"),
+        (r"\.LayerNorm\.", ".layer_norm."),
+        (r"ff\.layer\.(\d)\.", r"ff.layer_\1."),
+        (r"^sequnece_summary\.", "sequence_summary."),
+        (r"^classification_[^.]*\.logit\.", "logits_proj."),
+    ),
     "electra": (
         (r"^discriminator_predictions\.dense_1\.", "discriminator_predictions.dense_prediction."),
     ),
@@ -54,7 +65,11 @@ GENERATOR = (
     (r"^generator\.", "electra."),
     (r"^generator_predictions\.bias$", "generator_lm_head.bias"),
 )
-CONFIGS = {"bert_config.json": "bert", "albert_config.json": "albert"}
+CONFIGS = {
+    "bert_config.json": "bert",
+    "albert_config.json": "albert",
+    "xlnet_config.json": "xlnet",
+}
 
 
 def find(path: Path) -> Path | None:
@@ -77,6 +92,8 @@ def read_original(path: Path, part: str = "model") -> tuple[dict, dict]:
         if not re.search(IGNORED, name)
     }
     family = _family(path, variables, prefix)
+    if family == "xlnet":
+        variables = _by_layer(variables, read_json(path / "xlnet_config.json").get("n_layer"))
     rules = COMMON + FAMILIES[family]
     if family == "electra" and part == "generator":
         rules += GENERATOR
@@ -86,8 +103,24 @@ def read_original(path: Path, part: str = "model") -> tuple[dict, dict]:
         for pattern, replacement in rules:
             theirs = re.sub(pattern, replacement, theirs)
         if theirs and (family != "electra" or part == "generator" or _of_model(name)):
-            tensors[theirs] = tensor.T if name.endswith("/kernel") else tensor
+            tensors[theirs] = tensor.T if name.endswith("/kernel") and tensor.ndim == 2 else tensor
     return _config(path, family, tensors), tensors
+
+
+def _by_layer(variables: dict, layers) -> dict:
+    """XLNet's variables with one array a layer for what all layers hold in one (or share)."""
+    found = {}
+    for name, tensor in variables.items():
+        scope, _, last = name.rpartition("/")
+        if last not in PER_LAYER:
+            found[name] = tensor
+            continue
+        shared = tensor.ndim == (3 if last == "seg_embed" else 2)  # untie_r=False
+        for i in range(layers if isinstance(layers, int) else 0):
+            if shared or i < len(tensor):
+                place = f"{scope}/layer_{i}/rel_attn/{last}"
+                found[place] = tensor if shared else tensor[i]
+    return found
 
 
 def _of_model(name: str) -> bool:
@@ -99,6 +132,8 @@ def _family(path: Path, variables: dict, prefix: Path) -> str:
         if (path / file).is_file():
             return family
     roots = {name.split("/")[0] for name in variables}
+    if any(name.startswith("model/transformer/") for name in variables):
+        raise FirthError(f"{path}: xlnet_config.json is missing; it came with {prefix.name}")
     if "electra" in roots:
         return "electra"
     if "bert" in roots:
@@ -106,13 +141,20 @@ def _family(path: Path, variables: dict, prefix: Path) -> str:
         missing = "albert_config.json" if inside else "bert_config.json"
         raise FirthError(f"{path}: {missing} is missing; it came with {prefix.name}")
     raise FirthError(
-        f"{prefix}.index holds no BERT, ALBERT or ELECTRA: its variables begin with "
+        f"{prefix}.index holds no BERT, ALBERT, ELECTRA or XLNet: its variables begin with "
         f"{', '.join(sorted(roots)[:5])}"
     )
 
 
 def _config(path: Path, family: str, tensors: dict[str, np.ndarray]) -> dict:
     """The config.json of the checkpoint; ELECTRA has none, so its shapes have to say it all."""
+    if family == "xlnet":
+        config = read_json(path / "xlnet_config.json")
+        activation = {"gelu": "gelu_new"}.get(config.get("ff_activation"), "relu")
+        config |= dict(vocab_size=config.get("n_token"), untie_r=True, ff_activation=activation)
+        if "logits_proj.bias" in tensors:
+            config["num_labels"] = len(tensors["logits_proj.bias"])
+        return config | dict(model_type="xlnet", layer_norm_eps=1e-12)
     if family != "electra":
         file = next(file for file, known in CONFIGS.items() if known == family)
         # Both systems call their activation gelu and compute its tanh approximation.

@@ -5,13 +5,16 @@ from types import SimpleNamespace
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick import jit
 
-from firth.models.model import create
+from firth.errors import FirthError
+from firth.experiment import create_objective
+from firth.models.model import bound, create
 from firth.objectives import Given
-from firth.objectives.finetune import from_config
+from firth.objectives.finetune import from_config, swap_texts
 
 B, L, V, C = 6, 8, 23, 3
 SPEC = dict(
@@ -110,3 +113,105 @@ def test_only_training_drops_out():
     moving = [float(run(batch, True, seed)["task"]) for seed in (0, 1)]
     assert still[0] == still[1] and len({*still, *moving}) == 3
     assert objective.corrupt(batch, None) is batch
+
+
+# ---------------------------------------------------------------------------- GPT's additions
+
+
+def framed(a, b, frame=(1, 1, 1), length=12):
+    """(tokens, segments, mask) [1, L] of a pair as `buckets` frames it; specials are 90 and up."""
+    before, between, after = ([90 + 3 * i + j for j in range(n)] for i, n in enumerate(frame))
+    tokens = [*before, *a, *between, *b, *after]
+    second = len(before) + len(a) + len(between)
+    segments = [0] * second + [1] * (len(tokens) - second)
+    pad = length - len(tokens)
+    return tuple(
+        np.array([row])
+        for row in (
+            tokens + [0] * pad,
+            segments + [0] * pad,
+            [True] * len(tokens) + [False] * pad,
+        )
+    )
+
+
+@pytest.mark.parametrize("frame", [(1, 1, 1), (1, 2, 1), (0, 1, 2)])
+@pytest.mark.parametrize(("a", "b"), [((1, 2, 3), (4, 5)), ((1,), (4, 5, 6)), ((7, 8), (9, 3))])
+def test_swapping_is_framing_the_other_way_round(a, b, frame):
+    tokens, segments, mask = framed(a, b, frame)
+    found = swap_texts(*map(jnp.asarray, (tokens, segments, mask)), frame)
+    expected = framed(b, a, frame)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_a_single_text_is_not_swapped():
+    tokens, _, mask = framed((1, 2, 3), ())
+    none = np.zeros_like(tokens)
+    found = swap_texts(*map(jnp.asarray, (tokens, none, mask)), (1, 1, 1))
+    np.testing.assert_array_equal(found[0], tokens)
+
+
+GPT = SPEC | dict(family="gpt", embedding_dropout=0.0)
+
+
+def gpt(**fields):
+    task = SimpleNamespace(kind="classification", text_columns=("a", "b"), name="made")
+    objective = from_config(fields, Given(None, task, body=GPT))
+    model = create(GPT, objective.heads, num_labels=C)
+    params = jit(model.init)(jax.random.key(0), np.zeros((1, L), int))["params"]
+    params = jax.tree.map(
+        lambda p: np.random.default_rng(p.size).normal(size=p.shape, scale=0.4), params
+    )
+    return objective, model, params
+
+
+def test_both_orders_do_not_tell_the_texts_apart():
+    objective, model, params = gpt(both_orders=True)
+    logits = jit(bound(model, lambda m, b: objective.logits(m, b, train=False)))
+
+    def of(a, b):
+        tokens, segments, mask = framed(a, b, length=L)
+        return np.asarray(
+            logits(params, {"tokens": tokens % V, "segments": segments, "mask": mask})
+        )
+
+    np.testing.assert_allclose(of((1, 2), (3, 4, 5)), of((3, 4, 5), (1, 2)), atol=1e-5)
+    plain = gpt()[0]
+    alone = jit(bound(model, lambda m, b: plain.logits(m, b, train=False)))
+    tokens, segments, mask = framed((1, 2), (3, 4, 5), length=L)
+    batch = {"tokens": tokens % V, "segments": segments, "mask": mask}
+    assert np.abs(alone(params, batch) - of((1, 2), (3, 4, 5))).max() > 1e-3
+
+
+def test_the_auxiliary_loss_is_a_mean_over_each_texts_tokens():
+    objective, model, params = gpt(lm_weight=0.5)
+    assert objective.coefficients == {"task": 1.0, "lm": 0.5}
+    batch = made_batch(np.arange(B) % C)
+    batch["mask"] = np.arange(L) < np.array([8, 5, 3, 2, 0, 0])[:, None]
+    sums, metrics = jit(bound(model, lambda m, b: objective.losses(m, b, train=False)))(
+        params, batch
+    )
+    logits = jit(bound(model, lambda m, b: m.lm(m.encoder(b["tokens"], None, b["mask"]).last)))(
+        params, batch
+    )
+    log_p = np.asarray(jax.nn.log_softmax(logits), np.float64)
+    expected = 0.0
+    for row in range(4):
+        n = batch["mask"][row].sum()
+        picked = [-log_p[row, i, batch["tokens"][row, i + 1]] for i in range(n - 1)]
+        expected += np.mean(picked)
+    np.testing.assert_allclose(sums["lm"], expected, rtol=1e-5)
+    assert float(metrics["lm_loss"][1]) == float(objective.weights(batch)["lm"]) == 4
+
+
+def test_additions_that_do_not_fit():
+    single = SimpleNamespace(kind="classification", text_columns=("a",), name="sst2")
+    with pytest.raises(FirthError, match="'sst2' has one"):
+        from_config(dict(both_orders=True), Given(None, single))
+    with pytest.raises(FirthError, match="expected 0 or more"):
+        gpt(lm_weight=-1.0)
+    with pytest.raises(FirthError, match=r"'finetune' cannot train .*'bert'"):
+        create_objective(
+            dict(name="finetune", lm_weight=0.5), None, single, body=dict(family="bert")
+        )

@@ -1,19 +1,50 @@
-"""Classification and regression on the pooled output (Devlin et al. 2019, section 4.1)."""
+"""Classification and regression of texts (Devlin et al. 2019, section 4.1), and GPT's additions.
+
+Radford et al. 2018, sections 3.2 and 3.3: a language-modelling loss beside the task's, and both
+orders of the two texts where their order means nothing. B rows, L length, C labels.
+"""
 
 import dataclasses
 
 import jax.numpy as jnp
 
-from firth.objectives.losses import cross_entropy
+from firth.errors import FirthError
+from firth.objectives.losses import cross_entropy, log_loss
 
 
 @dataclasses.dataclass(frozen=True)
 class Finetune:
-    """Softmax cross-entropy over the labels, or the squared error of a single output."""
+    """Softmax cross-entropy over the labels, or the squared error of a single output.
+
+    `lm_weight` is that of the language-modelling loss of the same texts, a mean over the tokens of
+    each (causal models only). `both_orders` reads a pair in both orders and adds the two hidden
+    states that the classifier sees; `frame` says how many special tokens are before, between and
+    after the texts.
+    """
 
     regression: bool = False
-    heads = ("classifier",)
-    coefficients = {"task": 1.0}  # noqa: RUF012 - a dataclass constant, never written
+    lm_weight: float = 0.0
+    both_orders: bool = False
+    frame: tuple[int, int, int] = (1, 1, 1)
+
+    def __post_init__(self):
+        if self.lm_weight < 0:
+            raise FirthError(f"objective.lm_weight={self.lm_weight}: expected 0 or more")
+
+    @property
+    def bidirectional(self):
+        """A language-modelling loss needs a causal model; the task alone takes any."""
+        return False if self.lm_weight else None
+
+    @property
+    def heads(self):
+        """Heads whose logits the losses need."""
+        return ("classifier", "lm") if self.lm_weight else ("classifier",)
+
+    @property
+    def coefficients(self):
+        """Weight of each term in the total loss."""
+        return {"task": 1.0} | ({"lm": self.lm_weight} if self.lm_weight else {})
 
     def corrupt(self, batch, key):
         """Labelled examples are used as they are."""
@@ -22,19 +53,39 @@ class Finetune:
 
     def weights(self, batch):
         """Number of real rows."""
-        return {"task": batch["weight"].sum()}
+        return dict.fromkeys(self.coefficients, batch["weight"].sum())
 
     def logits(self, model, batch, *, train: bool):
         """Logits float32 [B, C]."""
+        return self._read(model, batch, train)[0]
+
+    def _read(self, model, batch, train: bool):
+        """(logits [B, C], hidden states [B, L, D] of the texts as they are)."""
         out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
-        return model.classify(out, batch["mask"], train=train)
+        last_BLD = out.last
+        if self.both_orders:
+            swapped = swap_texts(batch["tokens"], batch["segments"], batch["mask"], self.frame)
+            other = model.encoder(*swapped, batch["mask"], train=train)
+            pooled = None if out.pooled is None else out.pooled + other.pooled
+            out = out.replace(last=out.last + other.last, pooled=pooled)
+        return model.classify(out, batch["mask"], train=train), last_BLD
 
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum} and metrics {name: (sum, weight)}."""
-        return self.losses_of(self.logits(model, batch, train=train), batch)
+        logits_BC, last_BLD = self._read(model, batch, train)
+        sums, metrics = self.losses_of(logits_BC, batch)
+        if self.lm_weight:
+            mask_BL = batch["mask"]
+            targets_BL = jnp.roll(batch["tokens"], -1, axis=1)
+            counted_BL = (mask_BL & jnp.roll(mask_BL, -1, axis=1)).at[:, -1].set(False)
+            losses_BL, _ = log_loss(model.lm(last_BLD), targets_BL)
+            means_B = (losses_BL * counted_BL).sum(1) / jnp.maximum(counted_BL.sum(1), 1)
+            sums["lm"] = (means_B * batch["weight"]).sum()
+            metrics["lm_loss"] = (sums["lm"], batch["weight"].sum())
+        return sums, metrics
 
     def losses_of(self, logits_BC, batch):
-        """The same of logits that are there already."""
+        """The task's part of logits that are there already."""
         weights_B = batch["weight"]
         weight = weights_B.sum()
         if self.regression:
@@ -46,6 +97,49 @@ class Finetune:
         return {"task": loss}, metrics
 
 
+def swap_texts(tokens_BL, segments_BL, mask_BL, frame: tuple[int, int, int]):
+    """(tokens, segments) [B, L] of the same pairs with the second text first.
+
+    `frame`: how many special tokens are before, between and after the texts; they stay in place.
+    Rows without a second text stay as they are.
+    """
+    before, between, after = frame
+    place_L = jnp.arange(tokens_BL.shape[1])
+    in_second_BL = (segments_BL == 1) & mask_BL
+    size_B1 = mask_BL.sum(1, keepdims=True)
+    second_B1 = jnp.where(in_second_BL.any(1), in_second_BL.argmax(1), size_B1[:, 0])[:, None]
+    a_B1 = second_B1 - before - between  # length of the first text
+    b_B1 = size_B1 - after - second_B1
+    border_B1 = before + b_B1  # where the second text, now the first, ends
+    source_BL = jnp.select(
+        [
+            place_L < before,
+            place_L < border_B1,
+            place_L < border_B1 + between,
+            place_L < border_B1 + between + a_B1,
+        ],
+        [
+            place_L + jnp.zeros_like(size_B1),
+            place_L - before + second_B1,
+            place_L - border_B1 + before + a_B1,
+            place_L - border_B1 - between + before,
+        ],
+        place_L,
+    )
+    paired_B1 = second_B1 < size_B1
+    source_BL = jnp.where(paired_B1, source_BL, place_L)
+    tokens_BL = jnp.take_along_axis(tokens_BL, source_BL, axis=1)
+    later_BL = mask_BL & (place_L >= border_B1 + between) & paired_B1
+    return tokens_BL, jnp.where(segments_BL > 1, segments_BL, later_BL.astype(segments_BL.dtype))
+
+
 def from_config(fields: dict, given) -> Finetune:
     """Build from a config's `objective` section and the task."""
-    return Finetune(regression=given.task.kind == "regression", **fields)
+    from firth.models.model import family
+
+    if fields.get("both_orders") and len(given.task.text_columns) != 2:
+        raise FirthError(
+            f"objective.both_orders needs two texts, but task {given.task.name!r} has one"
+        )
+    frame = tuple(map(len, family(given.body["family"]).FRAME)) if given.body else (1, 1, 1)
+    return Finetune(regression=given.task.kind == "regression", frame=frame, **fields)
