@@ -18,7 +18,7 @@ def summary(saved: Saved) -> str:
     parts = [
         f"{published.architecture(saved)} ({spec['family']}): {spec['num_layers']} layers x "
         f"{spec['hidden_size']}, {spec['num_heads']} heads, MLP {spec['intermediate_size']}",
-        f"{spec['vocab_size']:,} tokens, {spec['max_length']} positions",
+        f"{spec['vocab_size']:,} tokens, {spec.get('max_length', 'any number of')} positions",
         f"heads: {', '.join(saved.heads) or 'none'}",
     ]
     if "classifier" in saved.heads:

@@ -16,7 +16,7 @@ from flax.traverse_util import flatten_dict
 from firth import published
 from firth.errors import FirthError
 from firth.exchange import INDEX, VOCABULARIES, WEIGHTS, Saved
-from firth.models.model import longest, parameter_count
+from firth.models.model import parameter_count
 
 COMPANIONS = (  # files of a model directory that are carried over as they are
     *VOCABULARIES,
@@ -216,6 +216,7 @@ def model_card(saved: Saved) -> str:
     tags = {"classifier": "text-classification", "mlm": "fill-mask", "lm": "text-generation"}
     task = next((tag for head, tag in tags.items() if head in saved.heads), None)
     spec, name = saved.spec, published.architecture(saved)
+    positions = f"up to {spec['max_length']:,} positions" if "max_length" in spec else "any length"
     labels = f", labels {', '.join(saved.labels)}" if saved.labels else ""
     return f"""---
 library_name: transformers
@@ -228,8 +229,8 @@ tags:
 # {name}
 
 A {spec["family"].upper()} encoder made with Firth: {spec["num_layers"]} layers,
-{spec["hidden_size"]} wide, {spec["num_heads"]} heads, {spec["vocab_size"]:,} tokens, up to
-{longest(spec):,} positions, {parameter_count(saved.params):,} parameters.
+{spec["hidden_size"]} wide, {spec["num_heads"]} heads, {spec["vocab_size"]:,} tokens,
+{positions}, {parameter_count(saved.params):,} parameters.
 Heads: {", ".join(saved.heads) or "none"}{labels}.
 
     from transformers import {name}
