@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from made_families import make
 from made_models import add_tokenizer, make_published
+from quick import jit
 
 import firth
 from firth import cli, continuation
@@ -19,6 +20,17 @@ from firth.errors import FirthError
 
 TEXTS = ["the cat", "the dog ran on the mat and", " sat", "dog"]
 POSITIONS = 90
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly():
+    """Compile what runs on the device without optimising it."""
+    with pytest.MonkeyPatch.context() as patch:
+        read, write = continuation._read.__wrapped__, continuation._write.__wrapped__
+        patch.setattr(continuation, "_read", jit(read, static_argnames=("model", "capacity")))
+        options = dict(static_argnames=("model", "size"), donate_argnames="state")
+        patch.setattr(continuation, "_write", jit(write, **options))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +74,11 @@ def ids_of(encoder, text):
 
 
 def logits_of(encoder, ids):
-    """Scores [L, V] of the tokens that have a name, without a cache."""
-    out = encoder(tokens=[ids])
-    return out.logits["lm"][0][:, : encoder.tokenizer.vocab_size]
+    """Scores [L, V] of the tokens that have a name, without a cache; always of one shape inside."""
+    padded, mask = np.zeros((1, POSITIONS), np.int32), np.arange(POSITIONS)[None] < len(ids)
+    padded[mask] = ids
+    out = encoder(tokens=padded, mask=mask)
+    return out.logits["lm"][0][: len(ids), : encoder.tokenizer.vocab_size]
 
 
 # ------------------------------------------------------------------------------ the right tokens
