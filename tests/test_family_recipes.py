@@ -136,6 +136,8 @@ RECIPES = (
     "modernbert.py:tiny,objective=rtd",
     *(f"xlnet.py:{size}" for size in ("tiny", "mini", "small", "base", "large")),
     "xlnet.py:tiny,memory=0",
+    *(f"gpt.py:{size}" for size in ("tiny", "mini", "small", "base")),
+    *(f"gpt2.py:{size}" for size in ("tiny", "base", "medium", "large", "xl")),
     *(f"transformer_xl.py:{s}" for s in ("tiny", "mini", "ptb", "enwik8", "wt103", "wt103_large")),
 )
 

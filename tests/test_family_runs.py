@@ -30,6 +30,8 @@ RUNS = {  # name -> (recipe, changes)
     "xlnet": ("xlnet.py:tiny,length=32", ANY_LENGTH | {"accumulate": 2}),
     "xlnet without memory": ("xlnet.py:tiny,length=32,memory=0", ANY_LENGTH),
     "transformer_xl": ("transformer_xl.py:tiny,length=16", ANY_LENGTH),
+    "gpt": ("gpt.py:tiny,length=16", {}),
+    "gpt2": ("gpt2.py:tiny,length=16", {}),
 }
 UNPUBLISHED = ("transformer_xl",)
 
