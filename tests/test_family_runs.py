@@ -84,6 +84,23 @@ def test_a_killed_run_ends_with_the_same_bytes(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_eight_devices_equal_one(run, tmp_path):
+    """Memory is cut over the devices like the rows that it belongs to."""
+    name, whole, argv = run
+    if name not in ("xlnet", "transformer_xl"):
+        pytest.skip("covered by BERT's: no memory")
+    mesh = [f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor")]
+    flags = "--xla_force_host_platform_device_count=8"
+    process = start([*argv(tmp_path), *mesh], XLA_FLAGS=flags)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    for one, other in zip(logged(whole), logged(tmp_path), strict=True):
+        assert one.keys() == other.keys()
+        for key in one:
+            np.testing.assert_allclose(one[key], other[key], rtol=2e-3, atol=2e-4, err_msg=key)
+
+
+@pytest.mark.slow
 def test_it_learns(run):
     _, whole, _ = run
     losses = [line["train/loss"] for line in logged(whole) if "train/loss" in line]

@@ -165,13 +165,13 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
     describe_run(run, workdir)
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best})
     stack.callback(saves.close)
-    restored = saves.restore(targets)
+    restored = saves.restore(targets.parts())
     if restored is None and config.resume:
-        restored = Checkpoints(config.resume, read_only=True).restore(targets)
+        restored = Checkpoints(config.resume, read_only=True).restore(targets.parts())
         if restored is None:
             raise FirthError(f"resume={config.resume}: no checkpoint there")
     if restored is not None:
-        state, meta = restored
+        state, meta = targets.replace(**restored[0]), restored[1]
     else:
         state, meta = jax.jit(init, out_shardings=shardings)(key), {"window": {}}
         if run.initial:
@@ -240,7 +240,7 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
         with meter.paused():
             results = evaluate(done) if evaluates else {}
             if saves_now:
-                saves.save(done, state, {"window": meter.window}, results or None)
+                saves.save(done, state.parts(), {"window": meter.window}, results or None)
         if terminated.is_set() and not last:
             saves.wait()
             bar.say(f"stopped by SIGTERM at step {done}, saved; the same command goes on from it")

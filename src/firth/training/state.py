@@ -1,5 +1,7 @@
 """The train state: everything that a checkpoint holds and a step changes."""
 
+import dataclasses
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,14 @@ class TrainState:
     params: dict
     opt_state: optax.OptState
     carry: dict
+
+    def parts(self) -> dict:
+        """{field: value} of the fields that hold anything: what a checkpoint stores.
+
+        So a run without a carry restores what was saved before there was such a field.
+        """
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in fields.items() if jax.tree.leaves(value)}
 
     @classmethod
     def create(cls, params, optimizer: optax.GradientTransformation, carry=None):
