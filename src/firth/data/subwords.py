@@ -31,6 +31,7 @@ ANY_CHARACTER = r"[\s\S]"  # at which a character vocabulary cuts text
 _LONGEST_WORD = 100  # characters; longer words are [UNK], as in transformers (the BERT code: 200)
 _DIVIDER = "\ufdd0"  # a code point that Unicode sets aside for such uses
 _WORDS_AT_ONCE = 256
+_END_OF_WORD = "</w>"
 
 
 class SubwordTokenizer(Tokenizer):
@@ -170,6 +171,8 @@ def load_subwords(file: Path, config: dict) -> SubwordTokenizer:
         elif isinstance((state := read_json(file)).get("model"), dict):
             backend = Backend.from_file(str(file))
             _apply_casing(backend, config, file)
+        elif "Ġ" not in state and any(token.endswith(_END_OF_WORD) for token in state):
+            backend = word_end_backend(state, _read_merges(file))
         else:
             backend = byte_level_backend(state, _read_merges(file), config)
         return SubwordTokenizer(backend, config)
@@ -229,6 +232,22 @@ def byte_level_backend(vocab: dict[str, int], merges: list[str], config: Mapping
         )
     else:
         backend.post_processor = processors.ByteLevel(trim_offsets=True)
+    return backend
+
+
+def word_end_backend(vocab: dict[str, int], merges: list[str]) -> Backend:
+    """GPT's pipeline: BERT's words, lowercased, of pieces that mark where a word ends."""
+    backend = Backend(
+        models.BPE(
+            vocab,
+            [tuple(m.split(" ")) for m in merges],
+            unk_token="<unk>" if "<unk>" in vocab else None,
+            end_of_word_suffix=_END_OF_WORD,
+        )
+    )
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix=_END_OF_WORD)
     return backend
 
 
