@@ -3,6 +3,7 @@
 import json
 import re
 
+import jax
 import numpy as np
 import pytest
 from made_families import make
@@ -11,7 +12,11 @@ from models import made_xlnet
 
 import firth
 from firth import cli
+from firth.data.tokenize import train_tokenizer
 from firth.errors import FirthError
+from firth.exchange import Saved
+from firth.export import write_firth
+from firth.models.model import create
 from firth.score import score
 
 TEXTS = ["the cat sat on the mat .", "dogs ran", "", "a fish ate and a dog ate", "cat"]
@@ -136,3 +141,34 @@ def test_a_model_that_predicts_no_tokens(torch, tmp_path):
     add_tokenizer(tmp_path / "m")
     with pytest.raises(FirthError, match="no head that predicts tokens"):
         score(firth.load(tmp_path / "m"), ["cat"])
+
+
+def test_a_word_model_without_special_tokens(tmp_path):
+    """Transformer-XL over whole words, which know only <unk> and <eos>: each prefix read anew."""
+    words = train_tokenizer("word", ["the cat sat on the mat and the dog ran"], None)
+    spec = dict(
+        family="transformer_xl",
+        vocab_size=words.vocab_size,
+        num_layers=2,
+        hidden_size=16,
+        num_heads=2,
+        intermediate_size=24,
+        init_stddev=0.3,
+    )
+    words.save(tmp_path / "words")
+    params = create(spec, ("lm",)).init(jax.random.key(0), np.zeros((1, 4), int))["params"]
+    params = jax.tree.map(np.asarray, jax.device_get(params))
+    saved = Saved(
+        spec, ("lm",), 2, None, False, params, tmp_path, "firth", tokenizer_path=tmp_path / "words"
+    )
+    write_firth(tmp_path / "m", saved)
+    encoder = firth.load(tmp_path / "m")
+    texts = ["the cat ran", "mat", "on the mat the dog sat"]
+    for text, found in zip(texts, score(encoder, texts, end=True), strict=True):
+        assert found.tokens == (*text.split(), "<eos>")
+        for i, number in enumerate(found.ids):
+            out = encoder(tokens=[[words.end_id, *found.ids[:i]]])
+            values = np.asarray(jax.nn.log_softmax(out.logits["lm"][0, -1]))
+            np.testing.assert_allclose(found.log_probs[i], values[number], atol=1e-5)
+    out = encoder(texts)
+    assert out.tokens[1] == ["<eos>", "mat", "<eos>"]

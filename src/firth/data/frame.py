@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from firth.errors import FirthError
 
 BERT = (("cls",), ("sep",), ("sep",))  # roles before, between and after
+GPT = (("start",), ("delimiter",), ("extract",))
 
 # What GPT calls its own three special tokens (Radford et al. 2018, section 3.3); a vocabulary
 # without them lends its end-of-text token to all three, as is usual for GPT-2.

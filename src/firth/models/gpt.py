@@ -10,6 +10,7 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
+from firth.data.frame import GPT
 from firth.errors import FirthError
 from firth.layers.attention import MASKED
 from firth.layers.causal import Stack, causal_mask, empty_cache, normal
@@ -177,7 +178,7 @@ class Encoder(nn.Module):
 
 # ---------------------------------------------------------------- published names (Hugging Face)
 RANGES = {"i": "num_layers"}
-FRAME = (("start",), ("delimiter",), ("extract",))
+FRAME = GPT
 LAYERS = tuple(
     (f"encoder/stack/layer_{{i}}/{ours}", f"transformer.h.{{i}}.{theirs}", kind)
     for ours, theirs, kind in (

@@ -6,7 +6,8 @@ The same layers and encoder as XLNet's, with one stream, no segments and sight t
 import dataclasses
 from typing import ClassVar
 
-from firth.models import bert, xlnet
+from firth.data.frame import GPT
+from firth.models import xlnet
 from firth.models.model import sized
 from firth.models.xlnet import Encoder
 
@@ -47,7 +48,7 @@ class Config(xlnet.Config):
 
 # ------------------------------------------------------------------------------------ exchange
 RANGES = xlnet.RANGES
-FRAME = bert.FRAME
+FRAME = GPT
 NAMES = ALIASES = BUFFERS = ()
 PREFIX = ""
 ARCHITECTURES = FIELDS = (
