@@ -14,8 +14,7 @@ from quick import jit
 import firth
 from firth import cli, continuation
 from firth import generate as verb
-from firth.data.tokenize import load_tokenizer, train_tokenizer
-from firth.decoding import Writer
+from firth.data.tokenize import train_tokenizer
 from firth.errors import FirthError
 
 TEXTS = ["the cat", "the dog ran on the mat and", " sat", "dog"]
@@ -219,49 +218,6 @@ def test_a_stop_string_cuts_the_text_before_it(gpt2):
         assert one.ids == whole.ids[: len(one.ids)] and len(one.ids) < 30
         (never,) = encoder.generate("the cat", max_tokens=30, seed=3, top_k=9, stop=["@@@"])
         assert never == whole
-
-
-def tokens_of(tokenizer, text):
-    return tokenizer.encode([text])[0].ids.tolist()
-
-
-def test_only_whole_characters_are_shown(tokenizer):
-    text = "Ünï 漢字 🙂\u200d🙂 mat"
-    writer, pieces = Writer(tokenizer, tokens_of(tokenizer, "the")), []
-    for token in tokens_of(tokenizer, text):
-        pieces.append(writer.push(token))
-    assert "".join(pieces) == writer.text == text
-    assert all("\ufffd" not in piece for piece in pieces) and "" in pieces
-    assert "漢" in pieces and "🙂" in pieces
-
-
-def test_a_character_that_never_ends_is_shown_at_the_end(tokenizer):
-    cut = tokens_of(tokenizer, "mat 🙂")[:-1]
-    writer = Writer(tokenizer, [])
-    shown = "".join(writer.push(token) for token in cut)
-    assert shown == "mat " and writer.finish("length").startswith("\ufffd")
-    assert writer.reason == "length" and writer.text.startswith("mat \ufffd")
-
-
-def test_what_may_begin_a_stop_string_is_held_back(tokenizer):
-    writer = Writer(tokenizer, [], ("\n\nX", "zz"))
-    shown = [writer.push(token) for token in tokens_of(tokenizer, "a\n\nbz\n")]
-    assert "".join(shown) == "a\n\nbz" and shown[1:3] == ["", ""]
-    assert writer.push(*tokens_of(tokenizer, "\n")) == ""
-    assert writer.push(*tokens_of(tokenizer, "X")) == ""
-    assert (writer.text, writer.reason) == ("a\n\nbz", "stop")
-    writer = Writer(tokenizer, [], ("zz",))
-    writer.push(*tokens_of(tokenizer, "z"))
-    assert writer.finish("length") == "z" == writer.text
-
-
-def test_wordpieces_are_joined_to_the_prompt(torch, tmp_path):
-    add_tokenizer(tmp_path)
-    tokenizer = load_tokenizer(tmp_path)
-    whole = tokens_of(tokenizer, "the cats sat .")
-    assert [tokenizer.token(n) for n in whole] == ["the", "cat", "##s", "sat", "."]
-    writer = Writer(tokenizer, whole[:2])
-    assert [writer.push(token) for token in whole[2:]] == ["s", " sat", "."]
 
 
 @pytest.mark.parametrize("options", [dict(greedy=True), dict(samples=2, stop=["the", "\ufffd"])])
