@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from firth.sampling import choose
+from firth.sampling import choose, likeliest
 
 V, DRAWS = 12, 4000
 
@@ -116,3 +116,10 @@ def test_a_row_is_drawn_by_its_own_key():
     alone = [compiled("temperature")(rows[:1], keys[i : i + 1], 1.0)[0] for i in range(6)]
     assert together.tolist() == [int(token) for token in alone]
     assert len(set(together.tolist())) > 1
+
+
+def test_the_likeliest_is_the_first_of_the_greatest():
+    rng = np.random.default_rng(0)
+    logits = rng.integers(0, 9, (50, 23)).astype(np.float32)
+    logits[3], logits[4, 1:] = -np.inf, -np.inf
+    np.testing.assert_array_equal(likeliest(jnp.asarray(logits)), logits.argmax(-1))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from firth.sampling import choose
+from firth.sampling import choose, likeliest
 
 SHORTEST = 16  # prompts are padded to a power of two from here on, so that few shapes are compiled
 STEP = 64  # and the room for new tokens to a multiple of this
@@ -109,7 +109,7 @@ def _write(model, params, state, fixed, draw, open_B, written, steps, *, size):
             keys_B = jax.vmap(jax.random.fold_in, in_axes=(0, None))(fixed["keys"], count)
             token_B = choose(logits_BV, keys_B, **draw)
         else:
-            token_B = jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
+            token_B = likeliest(logits_BV)
         out_BT = out_BT.at[:, i].set(token_B)
         open_B &= token_B != fixed["end"]
 

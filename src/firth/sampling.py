@@ -7,6 +7,17 @@ import jax
 import jax.numpy as jnp
 
 
+def likeliest(logits_BV):
+    """The first of each row's greatest logits, int32 [B].
+
+    A maximum and a minimum: five times as fast as `jnp.argmax`, which XLA does not vectorise on a
+    CPU, where it took a sixth of the time of a token.
+    """
+    greatest_BV = logits_BV == logits_BV.max(-1, keepdims=True)
+    V = logits_BV.shape[-1]
+    return jnp.where(greatest_BV, jnp.arange(V, dtype=jnp.int32), V - 1).min(-1)
+
+
 def choose(logits_BV, keys_B, *, temperature, top_k=None, top_p=None):
     """Draw a token for each row; int32 [B].
 
