@@ -228,7 +228,8 @@ def _numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list like -4,-3,-2,-1") from None
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number from 1 on, as argparse reads it."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
@@ -245,8 +246,8 @@ def main(argv: list[str]) -> int:
     add("--output", required=True, help="the .npz file to write")
     add("--layers", type=_numbers, default=[-1], help="which, e.g. --layers=-4,-3,-2,-1 (-1)")
     add("--pool", choices=sorted(SORTED_BATCHES), default="mean", help="(mean)")
-    add("--batch-size", type=_positive, default=32, help="(32)")
-    add("--max-length", type=_positive, help="cut texts to so many tokens; else long ones fail")
+    add("--batch-size", type=positive, default=32, help="(32)")
+    add("--max-length", type=positive, help="cut texts to so many tokens; else long ones fail")
     add("--dtype", choices=("float32", "bfloat16"), help="of the computation (float32)")
     add(
         "--errors", choices=("strict", "replace"), default="strict", help="bytes not UTF-8 (strict)"

@@ -25,7 +25,7 @@ from firth.errors import FirthError
 from firth.files import write_text
 from firth.models.model import bound
 from firth.objectives.losses import log_loss
-from firth.represent import count_lines, read_plain_lines
+from firth.represent import count_lines, positive, read_plain_lines
 from firth.training.journal import Progress
 
 BATCH_SIZE = 8  # rows at a time: each has logits of the whole vocabulary for all its tokens
@@ -211,12 +211,6 @@ def _windows(lines: Iterator, size: int) -> Iterator[list]:
     return iter(lambda: list(itertools.islice(lines, size)), [])
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return int(text)
-
-
 def main(argv: list[str]) -> int:
     """`firth score`."""
     parser = argparse.ArgumentParser(
@@ -227,7 +221,7 @@ def main(argv: list[str]) -> int:
     add("--input", required=True, help="a text a line; - for stdin")
     add("--output", required=True, help="the .jsonl file to write: one object a text")
     add("--end", action="store_true", help="score the end-of-text token, too (causal models)")
-    add("--batch-size", type=_positive, default=BATCH_SIZE, help=f"({BATCH_SIZE})")
+    add("--batch-size", type=positive, default=BATCH_SIZE, help=f"({BATCH_SIZE})")
     add(
         "--errors", choices=("strict", "replace"), default="strict", help="bytes not UTF-8 (strict)"
     )

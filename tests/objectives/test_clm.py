@@ -77,7 +77,7 @@ def test_memory_of_another_length_at_evaluation():
     model, objective = create(TINY, ("lm",)), CausalLM(memory=4)
     assert objective.carry(model, 3)["hidden"].shape == (3, 2, 4, 16)
     assert objective.carry(model, 3, memory=9)["hidden"].shape == (3, 2, 9, 16)
-    assert not hasattr(CausalLM(), "carry")
+    assert CausalLM().carry(model, 3) == {}
 
 
 class Tokenizer:

@@ -30,15 +30,19 @@ class CausalLM:
     def __post_init__(self):
         if self.memory < 0:
             raise FirthError(f"objective.memory={self.memory}: expected 0 (none) or more places")
-        if self.memory:  # instance attributes, so that an objective without memory has no carry
-            object.__setattr__(self, "carry", self._carry)
 
     def check(self, data):
         """Refuse a data section that hands memory to rows it does not belong to."""
-        check_streams(data, self.memory)
+        check_view(data, self.memory)
+        if data.get("reuse", 0):
+            raise FirthError(
+                f"data.reuse={data.reuse} makes XLNet's rows of two segments, which are not in the "
+                "order of the text; set data.reuse=0 for causal language modelling"
+            )
 
-    def _carry(self, model, rows: int, memory: int = 0):
-        return model.encoder.empty_memory(rows, memory or self.memory)
+    def carry(self, model, rows: int, memory: int = 0) -> dict:
+        """The empty memory of so many rows, of another length when asked; {} without memory."""
+        return model.encoder.empty_memory(rows, memory or self.memory) if self.memory else {}
 
     def corrupt(self, batch, key):
         """Add `targets` int and `target_weights` float32 [B, L]; tokens stay as they are."""
@@ -83,17 +87,12 @@ def forget(memory: dict, reset_B) -> dict:
     return memory | {"filled": jnp.where(reset_B, 0, memory["filled"])}
 
 
-def check_streams(data, memory: int):
+def check_view(data, memory: int):
     """Refuse a view whose rows do not go on where those of the batch before ended."""
     if memory and data.view != "streams":
         raise FirthError(
             f"objective.memory={memory} needs data.view='streams', not {data.view!r}: other views "
             "shuffle their rows, so that a memory would be that of another text"
-        )
-    if data.view == "streams" and data.get("reuse", 0):
-        raise FirthError(
-            f"data.reuse={data.reuse} makes XLNet's rows of two segments, which are not in the "
-            "order of the text; set data.reuse=0 for causal language modelling"
         )
 
 

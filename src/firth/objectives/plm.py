@@ -14,7 +14,7 @@ import numpy as np
 
 from firth.errors import FirthError
 from firth.objectives import mask, spans
-from firth.objectives.clm import check_memory, forget
+from firth.objectives.clm import check_memory, check_view, forget
 from firth.objectives.losses import cross_entropy
 
 SELECTIONS = ("span", "token")
@@ -64,29 +64,22 @@ class PermutationLM:
                 f"objective.max_predictions={self.max_predictions} selects nothing in some part of "
                 "a row; expected at least one for each (with objective.reuse there are two)"
             )
-        if self.selection == "span" and self.alpha * 1 < self.beta:
+        if self.selection == "span" and self.alpha < self.beta:
             raise FirthError(
                 f"objective.alpha={self.alpha} and beta={self.beta} leave no context around a "
                 "span; expected alpha >= beta >= 1"
             )
         if min(self.memory, self.reuse, self.perm_size) < 0 or self.beta < 1:
             raise FirthError("objective.memory, reuse and perm_size must be >= 0, and beta >= 1")
-        if self.memory:
-            object.__setattr__(self, "carry", self._carry)
 
     def check(self, data):
         """Refuse a data section whose rows are not made for this objective."""
-        streams = data.view == "streams"
-        if self.memory and not streams:
-            raise FirthError(
-                f"objective.memory={self.memory} needs data.view='streams', not {data.view!r}: "
-                "other views shuffle their rows, so that a memory would be that of another text"
-            )
-        for name, own in (("reuse", self.reuse), ("bidirectional", self.backwards)):
-            if data.get(name, 0) != own:
+        check_view(data, self.memory)
+        for own, theirs in (("reuse", "reuse"), ("backwards", "bidirectional")):
+            ours, found = getattr(self, own), data.get(theirs, 0)
+            if ours != found:
                 raise FirthError(
-                    f"objective.{'backwards' if own is self.backwards else name}={own} but "
-                    f"data.{name}={data.get(name, 0)}; the two must agree"
+                    f"objective.{own}={ours} but data.{theirs}={found}; the two must agree"
                 )
         if self.reuse >= data.length:
             raise FirthError(f"objective.reuse={self.reuse} is not below data.length={data.length}")
@@ -103,8 +96,9 @@ class PermutationLM:
                 f"data.length={data.length}"
             )
 
-    def _carry(self, model, rows: int, memory: int = 0):
-        return model.encoder.empty_memory(rows, memory or self.memory)
+    def carry(self, model, rows: int, memory: int = 0) -> dict:
+        """The empty memory of so many rows, of another length when asked; {} without memory."""
+        return model.encoder.empty_memory(rows, memory or self.memory) if self.memory else {}
 
     def _parts(self, length: int) -> list[slice]:
         """The parts of a row that are permuted on their own."""
