@@ -328,3 +328,26 @@ def test_minilm_cosine_equals_transformers(torch, tmp_path):
     assert abs(cosine(*got) - cosine(*theirs)) < 1e-5
     assert cosine(*theirs) > 0.5
     np.testing.assert_allclose(got, theirs, rtol=0, atol=1e-5)
+
+
+def test_where_the_token_that_stands_for_a_text_comes_last(torch, tmp_path):
+    """XLNet ends with <cls>, in a segment of its own: `--pool=cls` takes that token."""
+    from models import made_xlnet
+
+    model = made_xlnet.make(tmp_path / "m", vocab_size=97)
+    tokenizer = add_tokenizer(tmp_path / "m")
+    texts = ["the cat sat", ("the dog ran", "cats")]
+    (tmp_path / "out").mkdir()
+    got = run(tmp_path / "m", tmp_path / "out", lines_of(texts), "--pool=cls")["vectors"]
+    sep, cls = tokenizer.sep_token_id, tokenizer.cls_token_id
+    for text, ours in zip(texts, got, strict=True):
+        parts = [text] if isinstance(text, str) else text
+        ids, segments = [], []
+        for number, part in enumerate(parts):
+            found = [*tokenizer(part, add_special_tokens=False)["input_ids"], sep]
+            ids, segments = ids + found, segments + [number] * len(found)
+        with torch.no_grad():
+            out = model.transformer(
+                torch.tensor([[*ids, cls]]), token_type_ids=torch.tensor([[*segments, 2]])
+            )
+        close(np.squeeze(ours), out.last_hidden_state[0, -1])

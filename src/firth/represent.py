@@ -20,6 +20,7 @@ import numpy as np
 
 from firth.encoder import Encoder, Text, load, pad_rows
 from firth.errors import FirthError
+from firth.models.model import last_real
 from firth.training.journal import Progress
 
 SORTED_BATCHES = {"none": 8, "cls": 64, "mean": 64}  # so many batches of texts are sorted at once
@@ -46,7 +47,8 @@ def represent(
         [tokens, n, D] and `tokens`, strings [tokens], specials included, of all texts one after
         the other; text i has those from `offsets[i]` to `offsets[i + 1]`. One layer: no axis n.
       layers: which ones; negative numbers count from the last.
-      pool: "cls" takes the first token, "mean" the average over the text's tokens, specials
+      pool: "cls" takes the token that stands for the text, which is the first, or the last in
+        XLNet, Transformer-XL and GPT; "mean" the average over the text's tokens, specials
         included, as sentence-transformers does, "none" keeps every token.
       batch_size: rows computed at a time.
       max_length: cut texts to so many tokens; None refuses what the position table cannot hold.
@@ -116,7 +118,9 @@ def _vectors(encoder, lines, layers, pool, batch_size, max_length) -> Iterator:
         if pool == "none":
             return hidden_BLnD
         if pool == "cls":
-            return hidden_BLnD[:, 0]
+            at_end = encoder.model.encoder.config.classifier_pooling == "last"
+            places_B = last_real(mask_BL) if at_end else jnp.zeros(len(mask_BL), int)
+            return hidden_BLnD[jnp.arange(len(mask_BL)), places_B]
         weights_BL = mask_BL / jnp.maximum(mask_BL.sum(1, keepdims=True), 1)
         return jnp.einsum("BL,BLnD->BnD", weights_BL, hidden_BLnD)
 

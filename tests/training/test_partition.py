@@ -16,6 +16,7 @@ from quick import jit
 
 from firth import recipe
 from firth.errors import FirthError
+from firth.models import xlnet
 from firth.models.bert import SIZES, size
 from firth.models.model import create
 from firth.objectives.mlm import MaskedLM
@@ -121,7 +122,10 @@ def test_every_leaf_is_matched_or_listed_and_no_matrix_is_replicated(published, 
 
 
 def test_every_rule_is_used():
-    paths = [*by_path(state_shapes("tiny")), "carry/filled"]  # what a memory leaves
+    spec = dict(family="xlnet", vocab_size=99, **xlnet.size("tiny"))
+    init = functools.partial(create(spec, ()).init, jax.random.key(0), jnp.zeros((1, 8), int))
+    relative = by_path(jax.eval_shape(init))
+    paths = [*by_path(state_shapes("tiny")), *relative, "carry/filled"]  # what a memory leaves
     for pattern in [p for p, _ in partition.RULES] + list(partition.REPLICATED):
         assert any(re.search(pattern, path) for path in paths), pattern
 

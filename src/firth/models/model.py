@@ -148,7 +148,8 @@ class Model(nn.Module):
         elif c.classifier_pooling == "cls":
             x_BD = out.last[:, 0]
         elif c.classifier_pooling == "last":
-            x_BD = out.last[jnp.arange(len(out.last)), last_real(out.last, mask_BL)]
+            real_BL = jnp.ones(out.last.shape[:2], bool) if mask_BL is None else mask_BL
+            x_BD = out.last[jnp.arange(len(out.last)), last_real(real_BL)]
         else:
             weights_BL = jnp.ones(out.last.shape[:2]) if mask_BL is None else mask_BL
             x_BD = jnp.einsum("BLD,BL->BD", out.last, weights_BL.astype(out.last.dtype))
@@ -174,12 +175,9 @@ class Model(nn.Module):
         return player.mlm_head(hidden_BMD, table.decode)
 
 
-def last_real(hidden_BLD, mask_BL=None):
+def last_real(mask_BL):
     """Place int [B] of each row's last real token."""
-    B, L, _ = hidden_BLD.shape
-    if mask_BL is None:
-        return jnp.full(B, L - 1)
-    return jnp.where(mask_BL, jnp.arange(L), 0).max(1)
+    return jnp.where(mask_BL, jnp.arange(mask_BL.shape[1]), 0).max(1)
 
 
 def bound(model: nn.Module, function):
