@@ -5,32 +5,33 @@ step, and so its own number of steps. What is done already is not done again: ki
 any time and start the same command.
 """
 
+import argparse
 import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-TASKS = {  # task -> (metric, epochs)
-    "sst2": ("dev/accuracy", 1.0),
-    "cola": ("dev/matthews", 5.0),
-    "rte": ("dev/accuracy", 5.0),
-}
+METRICS = {"sst2": "dev/accuracy", "cola": "dev/matthews", "rte": "dev/accuracy"}
 LOSSES = ("rtd_loss", "mlm_loss", "plm_loss", "lm_loss")  # a run's own, the first that it logs
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`runs`: {name: (recipe, {field: value})}, whose first run's steps set the compute."""
+    """`runs`: {name: (recipe, {field: value})}; `args`: see `parser`.
+
+    `epochs`: {task: how long its fine-tuning is}; `finetune`: its other settings.
+    """
 
     runs: dict[str, tuple[str, dict]]
-    workdir: Path
-    steps: int
-    glue: str
-    seeds: str = "0,1,2"
-    length: int = 128
-    tasks: tuple[str, ...] = tuple(TASKS)
+    args: argparse.Namespace
+    epochs: dict[str, float]
     finetune: dict = field(default_factory=lambda: {"schedule.lr": 3e-4})
+
+    @property
+    def workdir(self) -> Path:
+        """Where all runs are."""
+        return self.args.workdir
 
     def arguments(self, name: str, **more) -> list[str]:
         """Of `firth train` for one run."""
@@ -68,42 +69,47 @@ class Comparison:
         """{mean, std, values ...} of a task over the seeds."""
         folder = self.workdir / f"{name}-{task}"
         if not (folder / "summary.json").exists():
-            init = f"init={self.workdir / name},length={self.length}"
+            init = f"init={self.workdir / name},length={self.args.tuning_length}"
             firth(
                 "train",
                 f"--config=finetune.py:task={task},{init}",
                 f"--workdir={folder}",
-                f"--config.data.dir={self.glue}",
-                f"--config.seeds={self.seeds}",
-                f"--config.epochs={TASKS[task][1]}",
+                f"--config.data.dir={self.args.glue}",
+                f"--config.seeds={self.args.seeds}",
+                f"--config.epochs={self.epochs[task]}",
                 "--config.batch_size=64",
                 *(f"--config.{k}={v}" for k, v in self.finetune.items()),
             )
-        return json.loads((folder / "summary.json").read_text())[TASKS[task][0]]
+        return json.loads((folder / "summary.json").read_text())[METRICS[task]]
 
-    def run(self) -> list[dict]:
-        """Everything; also writes results.jsonl, results.md and curves.png in the workdir."""
+    def run(self) -> None:
+        """Everything, or the runs of `--only`; the whole writes results.jsonl, .md and curves."""
         self.workdir.mkdir(parents=True, exist_ok=True)
         costs = {name: self.flops(name) for name in self.runs}
-        compute = self.steps * costs[next(iter(self.runs))]
+        compute = self.args.steps * next(iter(costs.values()))
+        only = self.args.only.split(",") if self.args.only else list(self.runs)
         rows = []
-        for name, cost in costs.items():
-            steps = round(compute / cost)
+        for name in only:
+            steps = round(compute / costs[name])
             firth("train", *self.arguments(name, steps=steps))
-            scores = {task: self.scores(name, task) for task in self.tasks}
-            rows.append({"run": name, "flops": cost, "steps": steps, **scores})
-            lines = "".join(json.dumps(row) + "\n" for row in rows)
-            (self.workdir / "results.jsonl").write_text(lines)
-        table = [f"| run | GFLOP a step | steps | {' | '.join(self.tasks)} |"]
-        table.append("|---" * (3 + len(self.tasks)) + "|")
+            scores = {task: self.scores(name, task) for task in self.epochs}
+            rows.append({"run": name, "flops": costs[name], "steps": steps, **scores})
+        if not self.args.only:
+            self.report(rows)
+
+    def report(self, rows: list[dict]):
+        """Write and print the table, and draw the curves."""
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.workdir / "results.jsonl").write_text(lines)
+        table = [f"| run | GFLOP a step | steps | {' | '.join(self.epochs)} |"]
+        table.append("|---" * (3 + len(self.epochs)) + "|")
         for row in rows:
-            cells = [f"{row[t]['mean']:.3f} ± {row[t]['std'] or 0:.3f}" for t in self.tasks]
+            cells = [f"{row[t]['mean']:.3f} ± {row[t]['std'] or 0:.3f}" for t in self.epochs]
             cells = [row["run"], f"{row['flops'] / 1e9:.0f}", str(row["steps"]), *cells]
             table.append(f"| {' | '.join(cells)} |")
         (self.workdir / "results.md").write_text("\n".join(table) + "\n")
         self.curves()
         print("\n".join(table))
-        return rows
 
     def curves(self):
         """Training losses of every run against its share of the compute."""
@@ -134,16 +140,35 @@ def firth(*argv):
     subprocess.run([sys.executable, "-m", "firth.cli", *map(str, argv)], check=True)
 
 
-def shared_settings(store: str, batch: int, rate: float) -> dict:
+def parser(description: str) -> argparse.ArgumentParser:
+    """The options that every comparison has."""
+    made = argparse.ArgumentParser(description=description)
+    add = made.add_argument
+    add("--store", required=True)
+    add("--glue", required=True, help="GLUE's TSVs")
+    add("--workdir", type=Path, required=True)
+    add("--size", default="mini")
+    add("--length", type=int, default=128)
+    add("--tuning-length", type=int, default=128, help="of rows in fine-tuning")
+    add("--batch", type=int, default=64)
+    add("--rate", type=float, default=5e-4)
+    add("--steps", type=int, default=10_000, help="of the first run; sets the compute")
+    add("--seeds", default="0,1,2")
+    add("--short", action="store_true", help="fine-tune for a fraction of the epochs")
+    add("--only", default="", help="do these runs' share, for instance on another machine")
+    return made
+
+
+def shared_settings(args) -> dict:
     """Overrides of a recipe that all runs of a comparison share."""
     return {
-        "data.store": store,
-        "batch_size": batch,
-        "schedule.lr": rate,
+        "data.store": args.store,
+        "batch_size": args.batch,
+        "schedule.lr": args.rate,
         "schedule.warmup": 0.1,
         "log_every": 50,
         "eval.every": 1000,
-        "eval.batch_size": batch,
+        "eval.batch_size": args.batch,
         "eval.batches": 20,
         "checkpoint.minutes": 5.0,
         "checkpoint.every": 0,

@@ -7,42 +7,30 @@ and ELECTRA. Then each encoder is fine-tuned on SST-2, CoLA and RTE over several
 results.jsonl, results.md and curves.png in the workdir; kill it at any time and start it again.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from compared import Comparison, shared_settings
+from compared import Comparison, parser, shared_settings
 
 VARIANTS = ("mlm", "replace_mlm", "electra_15", "all_tokens", "electra")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--store", required=True)
-    parser.add_argument("--glue", required=True)
-    parser.add_argument("--workdir", type=Path, required=True)
-    parser.add_argument("--size", default="mini")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rate", type=float, default=5e-4)
-    parser.add_argument("--width", type=float, default=0.5, help="of the generator")
-    parser.add_argument("--steps", type=int, default=10_000, help="of masked LM; sets the compute")
-    parser.add_argument("--seeds", default="0,1,2")
-    args = parser.parse_args()
-    shared = shared_settings(args.store, args.batch, args.rate)
+    options = parser(__doc__.split("\n")[0])
+    options.add_argument("--width", type=float, default=0.5, help="of the generator")
+    args = options.parse_args()
     runs = {
         variant: (
             f"electra.py:{args.size},length={args.length},variant={variant}",
-            shared | ({} if variant == "mlm" else {"objective.width": args.width}),
+            shared_settings(args) | ({} if variant == "mlm" else {"objective.width": args.width}),
         )
         for variant in VARIANTS
     }
+    long, short = dict(sst2=1.0, cola=5.0, rte=5.0), dict(sst2=0.25, cola=2.0, rte=3.0)
     finetune = {"schedule.lr": 3e-4, "optimizer.layer_decay": 0.8}
-    Comparison(
-        runs, args.workdir, args.steps, args.glue, args.seeds, args.length, finetune=finetune
-    ).run()
+    Comparison(runs, args, short if args.short else long, finetune).run()
 
 
 if __name__ == "__main__":
