@@ -82,6 +82,69 @@ def shift_at(scores_BHPR, positions_BP, length: int, keys: int):
     return windows(scores_BHPR, positions_BP)
 
 
+def sight(config, mask_BL, segments_BL, memory, order, shape) -> Context:
+    """Who sees whom; a `Context` whose distances are still to come.
+
+    Args:
+      mask_BL, segments_BL: as an encoder has them, or None.
+      memory: from `empty_memory` or `remember`, or None. It counts as segment 0.
+      order: (ranks [B, L], positions [B, P]) of a factorization order, or None.
+      shape: (B, L, M).
+    """
+    c, (B, L, M) = config, shape
+    if mask_BL is None:
+        mask_BL = jnp.ones((B, L), bool)
+    place_L, place_J = jnp.arange(L), jnp.arange(M + L) - M
+    inside_BLL = jnp.broadcast_to(mask_BL[:, None, :], (B, L, L))
+    if c.causal:
+        inside_BLL &= place_L[:, None] >= place_L
+    if order is not None:
+        ranks_BL, positions_BP = order
+        rank_BP = jnp.take_along_axis(ranks_BL, positions_BP, axis=1)
+        before_BPL = mask_BL[:, None, :] & (ranks_BL[:, None, :] < rank_BP[..., None])
+        inside_BLL &= ranks_BL[:, None, :] <= ranks_BL[:, :, None]
+    inside_BLL |= place_L[:, None] == place_L  # so that padding, too, sees something
+    filled_B = jnp.zeros(B, jnp.int32) if memory is None else memory["filled"]
+    remembered_BM = jnp.arange(M) >= M - filled_B[:, None]
+    if segments_BL is None:
+        segments_BL = jnp.zeros((B, L), jnp.int32)
+    segments_BJ = jnp.pad(segments_BL, ((0, 0), (M, 0)))
+
+    def of(inside_BSL, segments_BS):
+        past_BSM = jnp.broadcast_to(remembered_BM[:, None], (B, inside_BSL.shape[1], M))
+        visible = jnp.concatenate([past_BSM, inside_BSL], axis=2)[:, None]
+        if not c.segments:
+            return visible, None
+        return visible, (segments_BS[:, :, None] != segments_BJ[:, None])[:, None]
+
+    visible, other = of(inside_BLL, segments_BL)
+    if c.causal and c.same_length and M:
+        visible &= place_L[:, None] - place_J <= M
+    if order is None:
+        return Context(None, visible, other)
+    query = of(before_BPL, jnp.take_along_axis(segments_BL, positions_BP, 1))
+    return Context(None, visible, other, (*query, positions_BP))
+
+
+def empty_memory(config, rows: int, length: int) -> dict:
+    """Memory with room for `length` positions of each row, and none of them filled.
+
+    hidden: [rows, N, length, D], what goes into each layer. filled: int32 [rows], how many places
+    count, from the end.
+    """
+    shape = (rows, config.num_layers, length, config.hidden_size)
+    return {"hidden": jnp.zeros(shape, config.dtype), "filled": jnp.zeros(rows, jnp.int32)}
+
+
+def remember(memory: dict, inputs_NBLD, kept: int | None = None) -> dict:
+    """The memory with the first `kept` positions of a segment behind it; without gradient."""
+    old, M = memory["hidden"], memory["hidden"].shape[2]
+    new = jnp.moveaxis(inputs_NBLD[:, :, :kept], 0, 1)
+    hidden = jnp.concatenate([old, new], axis=2)[:, :, new.shape[2] :]
+    filled = jnp.minimum(memory["filled"] + new.shape[2], M)
+    return jax.lax.stop_gradient({"hidden": hidden, "filled": filled})
+
+
 class RelativeAttention(nn.Module):
     """Attention of one stream, or of a content and a query stream that share all weights.
 

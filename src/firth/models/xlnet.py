@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from firth.errors import FirthError
 from firth.layers.dropout import Dropout
-from firth.layers.relative import Context, Stack, distances, sinusoids
+from firth.layers.relative import Stack, distances, empty_memory, remember, sight, sinusoids
 from firth.layers.transformer import check_body, initializer
 from firth.models import bert
 from firth.models.model import Encoded, sized
@@ -199,8 +199,10 @@ class Encoder(nn.Module):
         steps_R = distances(L, M, c.causal, c.clamp_len)
         steps_TR = jnp.stack([steps_R, -steps_R] if backwards else [steps_R])
         distance_TRD = jax.vmap(lambda steps: sinusoids(steps, D))(steps_TR).astype(c.dtype)
-        context, query_BPD = self._sight(mask_BL, segments_BL, memory, order, (B, L, M))
-        if query_BPD is not None:
+        context, query_BPD = sight(c, mask_BL, segments_BL, memory, order, (B, L, M)), None
+        if order is not None:
+            begin = self.mask_embedding.astype(c.dtype)
+            query_BPD = jnp.broadcast_to(begin, (*order[1].shape, D))
             query_BPD = self.drop(query_BPD, train=train)
         context = context._replace(distances=self.drop(distance_TRD, train=train))
         (last_BLD, query_BPD), layers, probs = self.stack(
@@ -210,64 +212,10 @@ class Encoder(nn.Module):
         remembered = None if memory is None else remember(memory, hidden[:-1], kept)
         return Encoded(last_BLD, hidden, None, probs, remembered), query_BPD
 
-    def _sight(self, mask_BL, segments_BL, memory, order, shape):
-        """(Context without distances, what the query stream begins with): who sees whom."""
-        c, (B, L, M) = self.config, shape
-        if mask_BL is None:
-            mask_BL = jnp.ones((B, L), bool)
-        place_L, place_J = jnp.arange(L), jnp.arange(M + L) - M
-        inside = jnp.broadcast_to(mask_BL[:, None, :], (B, L, L))
-        if c.causal:
-            inside &= place_L[:, None] >= place_L
-        if order is not None:
-            ranks_BL, positions_BP = order
-            rank_BP = jnp.take_along_axis(ranks_BL, positions_BP, axis=1)
-            before_BPL = mask_BL[:, None, :] & (ranks_BL[:, None, :] < rank_BP[..., None])
-            inside &= ranks_BL[:, None, :] <= ranks_BL[:, :, None]
-        inside |= place_L[:, None] == place_L  # so that padding, too, sees something
-        filled_B = jnp.zeros(B, jnp.int32) if memory is None else memory["filled"]
-        remembered_BM = jnp.arange(M) >= M - filled_B[:, None]
-        if segments_BL is None:
-            segments_BL = jnp.zeros((B, L), jnp.int32)
-        segments_BJ = jnp.pad(segments_BL, ((0, 0), (M, 0)))  # the memory counts as segment 0
-
-        def of(inside_BSL, segments_BS):
-            rows = inside_BSL.shape[1]
-            past = jnp.broadcast_to(remembered_BM[:, None], (B, rows, M))
-            visible = jnp.concatenate([past, inside_BSL], axis=2)
-            if not c.segments:
-                return visible[:, None], None
-            return visible[:, None], (segments_BS[:, :, None] != segments_BJ[:, None])[:, None]
-
-        visible, other = of(inside, segments_BL)
-        if c.causal and c.same_length and M:
-            visible &= place_L[:, None] - place_J <= M
-        if order is None:
-            return Context(None, visible, other), None
-        query = (*of(before_BPL, jnp.take_along_axis(segments_BL, positions_BP, 1)), positions_BP)
-        begin = self.mask_embedding.astype(c.dtype)
-        begin_BPD = jnp.broadcast_to(begin, (*positions_BP.shape, c.hidden_size))
-        return Context(None, visible, other, query), begin_BPD
-
     @nn.nowrap
     def empty_memory(self, rows: int, length: int) -> dict:
-        """Memory with room for `length` positions of each row, and none of them filled.
-
-        hidden: [rows, N, length, D], what goes into each layer. filled: int32 [rows], how many
-        places count, from the end.
-        """
-        c = self.config
-        shape = (rows, c.num_layers, length, c.hidden_size)
-        return {"hidden": jnp.zeros(shape, c.dtype), "filled": jnp.zeros(rows, jnp.int32)}
-
-
-def remember(memory: dict, inputs_NBLD, kept: int | None = None) -> dict:
-    """The memory with the first `kept` positions of a segment behind it; without gradient."""
-    old, M = memory["hidden"], memory["hidden"].shape[2]
-    new = jnp.moveaxis(inputs_NBLD[:, :, :kept], 0, 1)
-    hidden = jnp.concatenate([old, new], axis=2)[:, :, new.shape[2] :]
-    filled = jnp.minimum(memory["filled"] + new.shape[2], M)
-    return jax.lax.stop_gradient({"hidden": hidden, "filled": filled})
+        """Memory of nothing with room for `length` positions; see `layers.relative`."""
+        return empty_memory(self.config, rows, length)
 
 
 # ---------------------------------------------------------------- published names (Hugging Face)
