@@ -46,7 +46,7 @@ class Comparison:
 
         from firth import experiment, recipe
         from firth.objectives import carry_of
-        from firth.train import make_step
+        from firth.program import make_step
         from firth.training import optim
         from firth.training.state import TrainState
 

@@ -1,6 +1,7 @@
 """Small transformers models of every family but BERT, with random weights and odd dimensions."""
 
 import pytest
+from made_models import save_random
 
 _BERT_LIKE = dict(
     vocab_size=83,
@@ -137,10 +138,4 @@ def make(directory, family, shape, name=None, seed=0, **settings):
     torch.manual_seed(seed)
     model_class = getattr(transformers, name)
     model = model_class(model_class.config_class(**settings)).eval()
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            parameter.normal_(0.0, 0.2)
-            if ("norm" in key.lower() or ".ln_" in key) and key.endswith("weight"):
-                parameter.add_(1.0)
-    model.save_pretrained(directory)
-    return model
+    return save_random(model, directory, 0.2)

@@ -58,10 +58,17 @@ def make_published(directory, name="BertModel", shape="gelu", seed=0, **settings
     settings = SHAPES[shape] | dict(attn_implementation="eager") | settings
     torch.manual_seed(seed)
     model = getattr(transformers, name)(transformers.BertConfig(**settings)).eval()
+    return save_random(model, directory, 0.3)
+
+
+def save_random(model, directory, spread):
+    """Give a torch model random parameters, those of norms around 1, and save it; returns it."""
+    import torch
+
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            parameter.normal_(0.0, 0.3)
-            if "LayerNorm.weight" in key:
+            parameter.normal_(0.0, spread)
+            if ("norm" in key.lower() or ".ln_" in key) and key.endswith("weight"):
                 parameter.add_(1.0)
     model.save_pretrained(directory)
     return model

@@ -20,7 +20,7 @@ from firth.objectives.clm import CausalLM
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.rtd import ReplacedTokens
 from firth.objectives.sample import sample
-from firth.train import make_step
+from firth.program import make_step
 from firth.training import optim
 from firth.training.state import TrainState
 

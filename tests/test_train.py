@@ -26,6 +26,7 @@ from firth.cli import main
 from firth.errors import FirthError
 from firth.models.model import create
 from firth.objectives.mlm import MaskedLM
+from firth.program import make_step
 from firth.training import optim
 from firth.training.state import TrainState
 
@@ -175,7 +176,7 @@ def step_of(parts, **changes):
     config = config.copy_and_resolve_references()
     for name, value in changes.items():
         config[name] = value
-    step = train.make_step(model, objective, optimizer, schedule, config)
+    step = make_step(model, objective, optimizer, schedule, config)
     return step, TrainState.create(params, optimizer), batch
 
 
@@ -336,7 +337,7 @@ def test_frozen_parameters_do_not_move(parts):
     config = config.copy_and_resolve_references()
     config.optimizer.freeze = ("^encoder/",)
     optimizer = optim.create_optimizer(config.optimizer)
-    step = jax.jit(train.make_step(model, objective, optimizer, schedule, config))
+    step = jax.jit(make_step(model, objective, optimizer, schedule, config))
     state = TrainState.create(params, optimizer)
     new, _, _ = step(state, batch)
     new, _, _ = step(new, batch)

@@ -27,7 +27,7 @@ def measure(recipe, scan):
     from bench import described
 
     from firth.experiment import create_model
-    from firth.train import make_step
+    from firth.program import make_step
     from firth.training import optim
     from firth.training.state import TrainState
 

@@ -74,7 +74,7 @@ def step_of(config, spec, objective, rows):
 
     from firth.experiment import create_model
     from firth.objectives import carry_of
-    from firth.train import make_step
+    from firth.program import make_step
     from firth.training import optim
     from firth.training.state import TrainState
 

@@ -14,28 +14,7 @@ import json
 import os
 import statistics
 
-from bench import THREADS, described, inputs, step_of, timed
-
-
-def rows_of(batch, length, vocab):
-    """A batch as the views yield it."""
-    import numpy as np
-
-    tokens = inputs(batch, length, vocab)
-    return {
-        "tokens": tokens,
-        "segments": (np.arange(length) >= 3 * length // 4).astype(np.int32) + 0 * tokens,
-        "mask": np.ones_like(tokens, bool),
-        "example": np.arange(batch, dtype=np.uint32),
-        "copy": np.zeros(batch, np.uint32),
-    }
-
-
-def firth_side(recipe, batch, length, vocab):
-    """Firth's step of a recipe, XLNet's with all its settings."""
-    config, spec, objective = described(recipe, length, vocab)
-    config.accumulate = 1
-    return step_of(config, spec, objective, rows_of(batch, length, vocab))
+from bench import THREADS, described, firth_side, inputs, timed
 
 
 def torch_side(size, batch, length, vocab):
@@ -62,7 +41,7 @@ def torch_side(size, batch, length, vocab):
         )
     ).train()
     tokens = torch.from_numpy(inputs(batch, length, vocab)).long()
-    segments = (torch.arange(length) >= 3 * length // 4).long().expand(batch, -1)
+    segments = (torch.arange(length) >= length // 2).long().expand(batch, -1)
     predicted = objective.max_predictions
     chosen = torch.stack([torch.randperm(length)[:predicted] for _ in range(batch)])
     rank = torch.zeros(batch, length, dtype=torch.long)

@@ -32,10 +32,9 @@ class Evaluator:
         key = jax.random.key(EVALUATION_SEED, impl=config.rng)
 
         memory = config.eval.get("memory", 0)
-        options = {"memory": memory} if memory else {}
 
         def fresh():  # what the first batch of a held-out set continues from
-            carry = carry_of(objective, model, config.eval.batch_size, **options)
+            carry = carry_of(objective, model, config.eval.batch_size, memory)
             return {"carry": carry} if carry else {}
 
         shardings = partition.shardings_of(jax.eval_shape(fresh), mesh)

@@ -20,7 +20,7 @@ from firth.data.tokenize import load_tokenizer
 from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
-from firth.models.model import Model, create, family, longest
+from firth.models.model import Model, classifies_pooled, create, family, longest
 from firth.objectives import OBJECTIVES, Given
 
 Batch = dict[str, np.ndarray]
@@ -83,7 +83,7 @@ def _pretraining(config, initial, cache) -> Experiment:
         )
     store = open_store(data.store)
     tokenizer = store.tokenizer()
-    spec = _model_spec(config, initial, tokenizer)
+    spec = model_spec(config, initial, tokenizer)
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
     getattr(objective, "masked", objective).check(data)
     train_documents, heldout = None, {}
@@ -94,18 +94,18 @@ def _pretraining(config, initial, cache) -> Experiment:
                 f"data.heldout_store={path} was made with another tokenizer than data.store="
                 f"{data.store}; prepare both with the same one"
             )
-        held = _view(data, held_store, tokenizer, config.seed, None)
+        held = create_view(data, held_store, tokenizer, config.seed, None)
     elif data.heldout:
         fewest = 2 if data.view == "pairs" else 1  # a random second text needs another document
         train_documents, heldout_documents = views.split_documents(
             store, data.heldout, minimum=fewest
         )
-        held = _view(data, store, tokenizer, config.seed, heldout_documents)
+        held = create_view(data, store, tokenizer, config.seed, heldout_documents)
     if path or data.heldout:
         heldout["heldout"] = lambda: held.sequential(
             config.eval.batch_size, limit=config.eval.batches, **processes()
         )
-    train = _view(data, store, tokenizer, config.seed, train_documents, cache)
+    train = create_view(data, store, tokenizer, config.seed, train_documents, cache)
     return Experiment(
         model=create_model(spec, objective),
         spec=spec,
@@ -120,7 +120,7 @@ def _pretraining(config, initial, cache) -> Experiment:
     )
 
 
-def _view(data, store, tokenizer, seed, documents, cache=None):
+def create_view(data, store, tokenizer, seed, documents, cache=None):
     """The view that `data.view` names, with the fields of the section that are its own."""
     if data.view not in VIEWS:
         raise FirthError(f"data.view={data.view!r} is unknown; choose one of {', '.join(VIEWS)}")
@@ -140,9 +140,9 @@ def _finetuning(config, initial) -> Experiment:
     data = config.data
     task = _task(data)
     tokenizer = _task_tokenizer(data, initial)
-    spec = _model_spec(config, initial, tokenizer)
+    spec = model_spec(config, initial, tokenizer)
     module = family(spec["family"])
-    if not module.Config.classifier_hidden and module.Config.classifier_pooling != "last":
+    if classifies_pooled(module.Config):
         spec["pooler"] = True  # what the classifier stands on; fresh if there is none
 
     def read(split):
@@ -248,7 +248,7 @@ def _check_direction(name: str, objective, body: dict | None):
         )
 
 
-def _model_spec(config, initial, tokenizer: Tokenizer) -> dict:
+def model_spec(config, initial, tokenizer: Tokenizer) -> dict:
     """The model section with the vocabulary filled in.
 
     Raises FirthError when the vocabulary is larger than the model's table, or a row longer than

@@ -93,7 +93,7 @@ def read_original(path: Path, part: str = "model") -> tuple[dict, dict]:
     }
     family = _family(path, variables, prefix)
     if family == "xlnet":
-        variables = _by_layer(variables, read_json(path / "xlnet_config.json").get("n_layer"))
+        variables = _by_layer(variables)
     rules = COMMON + FAMILIES[family]
     if family == "electra" and part == "generator":
         rules += GENERATOR
@@ -107,19 +107,18 @@ def read_original(path: Path, part: str = "model") -> tuple[dict, dict]:
     return _config(path, family, tensors), tensors
 
 
-def _by_layer(variables: dict, layers) -> dict:
+def _by_layer(variables: dict) -> dict:
     """XLNet's variables with one array a layer for what all layers hold in one (or share)."""
     found = {}
+    layers = len({m[0] for name in variables if (m := re.search(r"/layer_\d+/", name))})
     for name, tensor in variables.items():
         scope, _, last = name.rpartition("/")
         if last not in PER_LAYER:
             found[name] = tensor
             continue
         shared = tensor.ndim == (3 if last == "seg_embed" else 2)  # untie_r=False
-        for i in range(layers if isinstance(layers, int) else 0):
-            if shared or i < len(tensor):
-                place = f"{scope}/layer_{i}/rel_attn/{last}"
-                found[place] = tensor if shared else tensor[i]
+        for i in range(layers if shared else len(tensor)):
+            found[f"{scope}/layer_{i}/rel_attn/{last}"] = tensor if shared else tensor[i]
     return found
 
 

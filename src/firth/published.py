@@ -18,7 +18,7 @@ import numpy as np
 from firth import activations, buffers
 from firth.errors import FirthError
 from firth.models import FAMILIES, MODEL_TYPES
-from firth.models.model import create, family, to_layout
+from firth.models.model import classifies_pooled, create, family, to_layout
 
 # kind of module -> (leaf here, leaf there, whether the two are each other's transpose)
 LEAVES = {
@@ -188,8 +188,8 @@ def _heads(found: dict, names, spec: dict, config: dict) -> tuple[str, ...]:
             present.add(head)
     heads = tuple(head for head in known_heads(spec) if head in present)
     known = not classes or classes & set(module.ARCHITECTURES.values())
-    own = module.Config.classifier_hidden or module.Config.classifier_pooling == "last"
-    pooled = own or any(path.startswith("encoder/pooler/") for path in found)
+    pooled = any(path.startswith("encoder/pooler/") for path in found)
+    pooled = pooled or not classifies_pooled(module.Config)
     if not known or not pooled:
         heads = tuple(head for head in heads if head != "classifier")
     return heads
@@ -339,7 +339,7 @@ def write_config(saved, base: dict, pad_id: int | None) -> dict:
             config[key] = "float32"
     name = saved.spec["family"]
     config |= {"architectures": [architecture(saved)], "model_type": MODEL_TYPES.get(name, name)}
-    spec = _defaults(saved.spec["family"]) | saved.spec
+    spec = _defaults(name) | saved.spec
     for field, key in module.FIELDS.items():
         value = spec[field]
         if field == "activation":

@@ -2,14 +2,13 @@
 
     firth train --config bert.py:mini --workdir runs/mini --config.data.store=store/
 
-Read it top to bottom: the jitted step, then the run: mesh, data, model, state, restore, steps,
-evaluation, checkpoints. Order of what a run starts from: its own workdir, another run (`resume`),
-weights (`init_from`), random values.
+Read it top to bottom: mesh, data, model, state, restore, steps, evaluation, checkpoints; the
+jitted step is in program.py. Order of what a run starts from: its own workdir, another run
+(`resume`), weights (`init_from`), random values.
 """
 
 import contextlib
 import fcntl
-import functools
 import json
 import logging
 import os
@@ -20,107 +19,23 @@ import threading
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
 from firth import experiment, recipe
 from firth.data.pipeline import prefetch
 from firth.errors import FirthError
 from firth.evaluate import Evaluator
 from firth.files import write_text
-from firth.models.model import HEADS, bound, overlay, to_layout
-from firth.objectives import carry_of
+from firth.models.model import HEADS, overlay, to_layout
+from firth.program import check_rows, lay_out
 from firth.repeat import train_seeds
 from firth.training import optim, partition
 from firth.training.checkpoint import Checkpoints
 from firth.training.journal import Journal, Progress, describe_environment
 from firth.training.meter import Meter
-from firth.training.state import TrainState
 
 log = logging.getLogger("firth")
 STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
-
-
-def make_step(model, objective, optimizer, schedule, config):
-    """The train step: a pure function (state, batch) -> (state, metrics, squared norms).
-
-    Metrics are {name: (sum, weight)}; the norms are one number a parameter, so that the host can
-    name the tensor in which a value stopped being finite. Such a step changes no parameter.
-    """
-    static = config.objective.get("static", False)
-    frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
-    losses_of = bound(model, functools.partial(objective.losses, train=True))
-
-    def step(state, batch):
-        # Every random choice hangs on (seed, step), or for static masks on the example alone.
-        seed = jax.random.key(config.seed, impl=config.rng)
-        corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(seed, state.step))
-        batch = objective.corrupt(batch, seed if static else corrupt_key)
-        weights = objective.weights(batch)  # of the whole batch: accumulation stays exact
-        if state.carry:
-            batch |= {"carry": state.carry}
-
-        def loss_of(params, micro, number):
-            params = jax.tree.map(
-                lambda p, stop: jax.lax.stop_gradient(p) if stop else p, params, frozen(params)
-            )
-            rngs = {"dropout": jax.random.fold_in(dropout_key, number)}
-            sums, measured, *carry = losses_of(params, micro, rngs=rngs)
-            terms = objective.coefficients
-            loss = sum(c * sums[t] / jnp.maximum(weights[t], 1.0) for t, c in terms.items())
-            return loss, (measured, carry)
-
-        gradient = jax.value_and_grad(loss_of, has_aux=True)
-        if config.accumulate == 1:
-            (loss, (measured, carry)), grads = gradient(state.params, batch, 0)
-        else:
-            micros = jax.tree.map(functools.partial(split_rows, n=config.accumulate), batch)
-
-            def part(micro, number):
-                (loss, (measured, carry)), grads = gradient(state.params, micro, number)
-                return (loss, measured, grads), carry
-
-            shapes, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], micros), 0)
-            zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-
-            def accumulate(total, numbered):
-                added, carry = part(*numbered)
-                return jax.tree.map(jnp.add, total, added), carry
-
-            numbered = (micros, jnp.arange(config.accumulate))
-            (loss, measured, grads), carry = jax.lax.scan(accumulate, zeros, numbered)
-            carry = jax.tree.map(join_rows, carry)
-
-        rate = schedule(state.step)
-        squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
-
-        finite = jnp.isfinite(loss) & jnp.isfinite(squares.sum())
-        new = (params, opt_state, carry[0] if carry else {})
-        old = (state.params, state.opt_state, state.carry)
-        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, old)
-        state = TrainState(state.step + 1, state.skipped + ~finite, *kept)
-        measured |= {
-            "loss": (loss, jnp.ones(())),
-            "grad_norm": (jnp.sqrt(squares.sum()), jnp.ones(())),
-            "learning_rate": (rate, jnp.ones(())),
-            "pad_fraction": ((~batch["mask"]).sum(), jnp.asarray(batch["mask"].size)),
-        }
-        return state, measured, squares
-
-    return step
-
-
-def split_rows(x, n: int):
-    """[B, ...] to [n, B/n, ...], each device keeping a share of its own rows in every part."""
-    return x.reshape(x.shape[0] // n, n, *x.shape[1:]).swapaxes(0, 1)
-
-
-def join_rows(x):
-    """The inverse: [n, B/n, ...] to [B, ...]."""
-    return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
 
 def train(config, workdir: Path) -> dict[str, float]:
@@ -138,59 +53,35 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
     # ------------------------------------------------------------------ mesh, data, model
     jax.config.update("jax_threefry_partitionable", True)  # one device draws what eight draw
     mesh = partition.create_mesh(config.mesh)
-    rows = mesh.shape["data"] * mesh.shape["fsdp"] * config.accumulate
-    if config.batch_size % rows or config.batch_size % jax.process_count():
-        raise FirthError(
-            f"batch_size={config.batch_size} is not a multiple of data x fsdp x accumulate = {rows}"
-        )
+    check_rows(config, mesh)
     run = experiment.build(config, cache=workdir / "epochs.json")
-    optimizer = optim.create_optimizer(config.optimizer, getattr(run.objective, "frozen", ()))
-    schedule = optim.create_schedule(config.schedule, run.steps)
 
     # --------------------------------------------------------------------- state, restore
-    def init(key):
-        tokens = jnp.zeros((1, 8), jnp.int32)
-        carry = carry_of(run.objective, run.model, config.batch_size)
-        return TrainState.create(run.model.init(key, tokens)["params"], optimizer, carry)
-
-    key = jax.random.key(config.seed, impl=config.rng)
-    shapes = jax.eval_shape(init, key)
-    shardings = partition.shardings_of(shapes, mesh)
-    targets = jax.tree.map(
-        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
-        shapes,
-        shardings,
-    )
+    program = lay_out(run.model, run.objective, config, run.steps, mesh)
     recipe.record(config, workdir)  # what cannot be built has raised by now
     describe_run(run, workdir)
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best})
     stack.callback(saves.close)
-    restored = saves.restore(targets.parts())
+    restored = saves.restore(program.state.parts())
     if restored is None and config.resume:
-        restored = Checkpoints(config.resume, read_only=True).restore(targets.parts())
+        restored = Checkpoints(config.resume, read_only=True).restore(program.state.parts())
         if restored is None:
             raise FirthError(f"resume={config.resume}: no checkpoint there")
     if restored is not None:
-        state, meta = targets.replace(**restored[0]), restored[1]
+        state, meta = program.state.replace(**restored[0]), restored[1]
     else:
-        state, meta = jax.jit(init, out_shardings=shardings)(key), {"window": {}}
+        state, meta = program.init(), {"window": {}}
         if run.initial:
             loaded = to_layout(run.initial, run.spec["scan"])
             source = config.init_from or "the teacher"
             params, fresh = overlay(jax.device_get(state.params), loaded, source)
-            state = state.replace(params=jax.device_put(params, shardings.params))
+            state = state.replace(params=jax.device_put(params, program.shardings.params))
             if fresh:
                 log.info("not in %s, so random: %s", source, ", ".join(fresh))
     start = done = int(jax.device_get(state.step))
 
     # ------------------------------------------------------------------------------- loop
-    step_fn = jax.jit(
-        make_step(run.model, run.objective, optimizer, schedule, config),
-        in_shardings=(shardings, None),
-        out_shardings=(shardings, None, None),
-        donate_argnums=0,
-    )
-    names = optim.named_leaves(shapes.params)
+    names = optim.named_leaves(program.state.params)
     evaluator = Evaluator(run, config, mesh)
     journal = Journal(workdir, start)
     stack.callback(journal.close)
@@ -224,7 +115,7 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
     stack.callback(batches.close)
     results, pending = {}, None
     for batch in batches:
-        state, measured, squares = step_fn(state, partition.put_batch(batch, mesh))
+        state, measured, squares = program.step(state, partition.put_batch(batch, mesh))
         done += 1
         if pending:
             absorb(*pending)

@@ -1,5 +1,7 @@
 """Small stores for the tests of views: token p of the corpus is FIRST + p, which tells p."""
 
+import random
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,6 +41,23 @@ def same(left, right) -> bool:
         left[name].dtype == right[name].dtype and left[name].tobytes() == right[name].tobytes()
         for name in left
     )
+
+
+def read_at_once(view, expected: list, batch_size: int, threads: int) -> list[int]:
+    """The steps at which a view, read by several threads in random orders, gave another batch."""
+    wrong = []
+
+    def read(seed):
+        for step in random.Random(seed).sample(range(len(expected)), len(expected)):
+            if not same(view.batch(step, batch_size), expected[step]):
+                wrong.append(step)
+
+    started = [threading.Thread(target=read, args=(seed,)) for seed in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    return wrong
 
 
 def joined(batches) -> dict[str, np.ndarray]:

@@ -3,7 +3,6 @@
 import itertools
 import math
 import random
-import threading
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from made_stores import (
     plain_line,
     positions,
     random_documents,
+    read_at_once,
     same,
 )
 
@@ -74,18 +74,7 @@ def test_batches_are_pure(make):
     step = len(steps) - 2
     assert same(make(seed=5).batch(np.int32(step), 8), expected[step])  # resume in a new process
     assert not same(make(seed=6).batch(step, 8), expected[step])
-    wrong = []
-
-    def read(seed):
-        order = random.Random(seed).sample(steps, len(steps))
-        wrong.extend(step for step in order if not same(view.batch(step, 8), expected[step]))
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert not read_at_once(view, expected, batch_size=8, threads=3)
 
 
 def test_resume_far_away_needs_no_history():

@@ -1,11 +1,10 @@
 """What holds for every view: purity, elastic slices, complete epochs, exact resume."""
 
 import random
-import threading
 
 import numpy as np
 import pytest
-from made_stores import IDS, PAD, joined, made_store, random_documents, same
+from made_stores import IDS, PAD, joined, made_store, random_documents, read_at_once, same
 
 from firth.data.pairs import PairPlanner
 from firth.data.views import packed, pairs
@@ -71,18 +70,7 @@ def test_threads_see_the_same_batches(make):
     straight, view = make(), make()
     steps = list(range(4 * straight.epoch_size(0) // 16))
     expected = [straight.batch(step, 16) for step in steps]
-    wrong = []
-
-    def read(seed):
-        order = random.Random(seed).sample(steps, len(steps))
-        wrong.extend(step for step in order if not same(view.batch(step, 16), expected[step]))
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert not read_at_once(view, expected, batch_size=16, threads=4)
 
 
 def test_resume_far_away_needs_no_history():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from made_models import save_random
 
 SHAPES = {
     "gelu": dict(vocab_size=83, d_model=28, n_layer=3, n_head=4, d_inner=44, ff_activation="gelu"),
@@ -24,14 +25,7 @@ def make(directory, shape="gelu", name="XLNetLMHeadModel", **settings):
     torch.manual_seed(1)
     model_class = getattr(transformers, name)
     config = transformers.XLNetConfig(pad_token_id=5, **(SHAPES[shape] | settings))
-    model = model_class(config).eval()
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            parameter.normal_(0.0, 0.2)
-            if "norm" in key and key.endswith("weight"):
-                parameter.add_(1.0)
-    model.save_pretrained(directory)
-    return model
+    return save_random(model_class(config).eval(), directory, 0.2)
 
 
 def rows(shape="gelu", B=4, L=11, seed=0):

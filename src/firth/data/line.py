@@ -19,7 +19,7 @@ class Line:
     """The documents of a selection in a line, as stored; `shuffled` gives another order.
 
     An end token stands after each document, each sentence, or nowhere (`ends`), and belongs to the
-    sentence before it. `size` is T. Holds 32 bytes a document, and with ends="sentence" 8 a
+    sentence before it. `size` is T. Holds 24 bytes a document, and with ends="sentence" 8 a
     sentence; the tokens stay on disk.
     """
 

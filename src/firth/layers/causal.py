@@ -10,18 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import ACTIVATIONS, layer_norm, rematerialised
-
-
-def normal(config, scale: float = 1.0) -> nn.initializers.Initializer:
-    """Normal initialiser, not truncated, as GPT's code has it."""
-    return nn.initializers.normal(config.init_stddev * scale)
-
-
-def linear(config, features: int, name: str, scale: float = 1.0) -> nn.Dense:
-    """Affine map; `scale` is that of its initial kernel."""
-    init = normal(config, scale)
-    return nn.Dense(features, dtype=config.dtype, kernel_init=init, name=name)
+from firth.layers.transformer import ACTIVATIONS, dense, layer_norm, rematerialised, scanned
 
 
 def causal_mask(mask_BL):
@@ -60,7 +49,7 @@ class CausalAttention(nn.Module):
         c = self.config
         B, L, D = x_BLD.shape
         H, K = c.num_heads, D // c.num_heads
-        qkv = linear(c, 3 * D, "qkv")(x_BLD).reshape(B, L, 3, H, K)
+        qkv = dense(c, 3 * D, "qkv")(x_BLD).reshape(B, L, 3, H, K)
         q_BHLK, k_BHMK, v_BHMK = jnp.moveaxis(qkv, (2, 3), (0, 2))
         if past is not None:
             k_BHMK, v_BHMK = past = tuple(
@@ -73,7 +62,7 @@ class CausalAttention(nn.Module):
         probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)
         kept_BHLM = Dropout(c.attention_dropout)(probs_BHLM.astype(c.dtype), train=train)
         out_BLHK = jnp.einsum("BHLM,BHMK->BLHK", kept_BHLM, v_BHMK)
-        out_BLD = linear(c, D, "output", c.residual_scale)(out_BLHK.reshape(B, L, D))
+        out_BLD = dense(c, D, "output", scale=c.residual_scale)(out_BLHK.reshape(B, L, D))
         return out_BLD, probs_BHLM, past
 
 
@@ -95,8 +84,8 @@ class Block(nn.Module):
         x_BLD += drop(out_BLD, train=train)
         x_BLD = x_BLD if c.pre_norm else attention_norm(x_BLD)
         seen_BLD = mlp_norm(x_BLD) if c.pre_norm else x_BLD
-        h_BLF = ACTIVATIONS[c.activation](linear(c, c.intermediate_size, "mlp_in")(seen_BLD))
-        out_BLD = linear(c, c.hidden_size, "mlp_out", c.residual_scale)(h_BLF)
+        h_BLF = ACTIVATIONS[c.activation](dense(c, c.intermediate_size, "mlp_in")(seen_BLD))
+        out_BLD = dense(c, c.hidden_size, "mlp_out", scale=c.residual_scale)(h_BLF)
         x_BLD += drop(out_BLD, train=train)
         x_BLD = x_BLD if c.pre_norm else mlp_norm(x_BLD)
         return x_BLD, (x_BLD, probs if attentions else None, past)
@@ -113,13 +102,7 @@ class Stack(nn.Module):
         c, context = self.config, (bias, slot)
         block = rematerialised(c, Block)
         if c.scan:
-            layers = nn.scan(
-                block,
-                variable_axes={"params": 0},
-                split_rngs={"params": True, "dropout": True},
-                in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
-                length=c.num_layers,
-            )(c, name="layers")
+            layers = scanned(block, c.num_layers, 0)(c, name="layers")
             x_BLD, (hidden, probs, cache) = layers(x_BLD, context, train, attentions, cache)
             return x_BLD, hidden, probs, cache
         collected = []

@@ -18,6 +18,7 @@ from firth.layers.transformer import (
     initializer,
     layer_norm,
     rematerialised,
+    scanned,
 )
 
 
@@ -282,16 +283,8 @@ class Stack(nn.Module):
             context = context._replace(biases=biases)
         block = rematerialised(c, Block)
         if c.scan:
-            layers = nn.scan(
-                block,
-                variable_axes={"params": 0},
-                split_rngs={"params": True, "dropout": True},
-                in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
-                length=c.num_layers,
-            )
-            streams, (hidden, probs) = layers(c, name="layers")(
-                streams, context, train, attentions, past_NBMD
-            )
+            layers = scanned(block, c.num_layers, 0)(c, name="layers")
+            streams, (hidden, probs) = layers(streams, context, train, attentions, past_NBMD)
             return streams, hidden, probs
         collected = []
         for i in range(c.num_layers):

@@ -59,24 +59,27 @@ def layer_norm(config, name: str | None = None) -> nn.LayerNorm:
     )
 
 
-def dense(config, features: int, name: str | None = None, bias: bool | None = None) -> nn.Dense:
+def dense(
+    config, features: int, name: str | None = None, bias: bool | None = None, scale: float = 1.0
+) -> nn.Dense:
     """Map with the family's initialiser and compute dtype; parameters are float32.
 
-    It has a bias where the family's layers have one (`config.bias`), or as `bias` says.
+    It has a bias where the family's layers have one (`config.bias`), or as `bias` says. `scale` is
+    that of its initial kernel.
     """
     return nn.Dense(
         features,
         dtype=config.dtype,
         use_bias=config.bias if bias is None else bias,
-        kernel_init=initializer(config),
+        kernel_init=initializer(config, scale),
         name=name,
     )
 
 
-def initializer(config) -> nn.initializers.Initializer:
+def initializer(config, scale: float = 1.0) -> nn.initializers.Initializer:
     """Normal, for most families truncated at two standard deviations and not rescaled (as TF1)."""
     normal = nn.initializers.truncated_normal if config.truncated else nn.initializers.normal
-    return normal(config.init_stddev)
+    return normal(config.init_stddev * scale)
 
 
 class Block(nn.Module):
@@ -112,6 +115,21 @@ def rematerialised(config, block: type[nn.Module]) -> type[nn.Module]:
     )
 
 
+def scanned(block: type[nn.Module], length: int, *inputs: int):
+    """`length` blocks as one that is compiled once; its parameters have a leading axis.
+
+    A block's arguments after the state are (context, train, attentions), the same for all, and then
+    those that have a layer's own part along the axes `inputs`.
+    """
+    return nn.scan(
+        block,
+        variable_axes={"params": 0},
+        split_rngs={"params": True, "dropout": True},
+        in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, *inputs),
+        length=length,
+    )
+
+
 class Stack(nn.Module):
     """`num_layers` blocks: unrolled, or scanned so that one layer is compiled instead of N.
 
@@ -129,14 +147,8 @@ class Stack(nn.Module):
         c = self.config
         block = rematerialised(c, Block)
         if c.scan:
-            layers = nn.scan(
-                block,
-                variable_axes={"params": 0},
-                split_rngs={"params": True, "dropout": True},
-                in_axes=(nn.broadcast, nn.broadcast, nn.broadcast),
-                length=c.num_layers,
-            )
-            x_BLD, (hidden, probs) = layers(c, name="layers")(x_BLD, bias, train, attentions)
+            layers = scanned(block, c.num_layers)(c, name="layers")
+            x_BLD, (hidden, probs) = layers(x_BLD, bias, train, attentions)
             return x_BLD, hidden, probs
         collected = []
         for i in range(c.num_layers):

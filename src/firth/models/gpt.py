@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from firth.data.frame import GPT
 from firth.errors import FirthError
 from firth.layers.attention import MASKED
-from firth.layers.causal import Stack, causal_mask, empty_cache, normal
+from firth.layers.causal import Stack, causal_mask, empty_cache
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import check_body, layer_norm
+from firth.layers.transformer import check_body, initializer, layer_norm
 from firth.models import bert
 from firth.models.model import Encoded, sized
 
@@ -102,7 +102,7 @@ class Encoder(nn.Module):
         c = self.config
 
         def table(rows):
-            return nn.Embed(rows, c.hidden_size, embedding_init=normal(c), dtype=c.dtype)
+            return nn.Embed(rows, c.hidden_size, embedding_init=initializer(c), dtype=c.dtype)
 
         self.word = table(c.vocab_size)
         self.position = table(c.max_length)

@@ -143,7 +143,7 @@ class Model(nn.Module):
         "cls") or the last real one ("last"), or from the mean over real tokens ("mean").
         """
         c = self.encoder.config
-        if not c.classifier_hidden and c.classifier_pooling != "last":
+        if classifies_pooled(c):
             x_BD = out.pooled
         elif c.classifier_pooling == "cls":
             x_BD = out.last[:, 0]
@@ -173,6 +173,11 @@ class Model(nn.Module):
         player = self.generator or self
         table = self.encoder if self.tied else player.encoder
         return player.mlm_head(hidden_BMD, table.decode)
+
+
+def classifies_pooled(config) -> bool:
+    """Whether a family's classifier (of its Config) stands on the pooled output."""
+    return not config.classifier_hidden and config.classifier_pooling != "last"
 
 
 def last_real(mask_BL):
@@ -253,8 +258,7 @@ def _encoder(spec, heads) -> tuple[nn.Module, float]:
             f"model has no field {', '.join(unknown)}; the fields are {', '.join(sorted(known))}"
         )
     config = module.Config(**fields)
-    apart = config.classifier_hidden or config.classifier_pooling == "last"
-    on_pooled = ("nsp", "sop") if apart else ("nsp", "sop", "classifier")
+    on_pooled = ("nsp", "sop", "classifier") if classifies_pooled(config) else ("nsp", "sop")
     for head in heads:
         if head in on_pooled and not config.pooler:
             raise FirthError(

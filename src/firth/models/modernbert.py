@@ -24,6 +24,7 @@ from firth.layers.transformer import (
     initializer,
     layer_norm,
     rematerialised,
+    scanned,
 )
 from firth.models import bert
 from firth.models.model import Encoded, sized
@@ -150,13 +151,8 @@ class Stack(nn.Module):
             x_BLD, out = layer(x_BLD, contexts[int(is_local_N[i])], train, attentions)
             collected.append(jax.tree.map(lambda leaf: leaf[None], out))
         if unrolled < c.num_layers:
-            layers = nn.scan(
-                rematerialised(c, ScannedBlock),
-                variable_axes={"params": 0},
-                split_rngs={"params": True, "dropout": True},
-                in_axes=(nn.broadcast, nn.broadcast, nn.broadcast, 0),
-                length=c.num_layers - 1,
-            )(c, name="layers")
+            block = rematerialised(c, ScannedBlock)
+            layers = scanned(block, c.num_layers - 1, 0)(c, name="layers")
             x_BLD, out = layers(x_BLD, contexts, train, attentions, is_local_N[1:])
             collected.append(out)
         hidden, probs = zip(*collected, strict=True)

@@ -11,8 +11,8 @@ An objective is independent of the encoder's family. It names the `heads` it nee
 `check(data)` refuses the data section of a config that cannot feed it. `bidirectional` says whether
 the encoder sees both sides of a token.
 
-One with memory has `carry(model, rows)`, what the first batch finds in `batch["carry"]`, and its
-losses return as a third what the next batch finds there: trees of arrays with the rows first.
+One with memory has `carry(model, rows, memory)`, what the first batch finds in `batch["carry"]`,
+and its losses return as a third what the next batch finds there: trees of arrays, the rows first.
 
 One of labelled tasks computes its losses from `logits(model, batch, train=)` by
 `losses_of(logits, batch)`, so that one pass serves predictions and losses. One that needs a second
@@ -52,6 +52,9 @@ class Given:
     load: Callable | None = None
 
 
-def carry_of(objective, model, rows: int, **options):
-    """What an objective's first batch of so many rows continues from; {} without memory."""
-    return objective.carry(model, rows, **options) if hasattr(objective, "carry") else {}
+def carry_of(objective, model, rows: int, memory: int = 0):
+    """What an objective's first batch of so many rows continues from; {} without memory.
+
+    `memory`: how many places it has, where that is not the objective's own number.
+    """
+    return objective.carry(model, rows, memory) if hasattr(objective, "carry") else {}

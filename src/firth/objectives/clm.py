@@ -10,6 +10,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from firth.errors import FirthError
+from firth.models.model import family
 from firth.objectives.losses import cross_entropy
 
 
@@ -47,14 +48,10 @@ class CausalLM:
     def corrupt(self, batch, key):
         """Add `targets` int and `target_weights` float32 [B, L]; tokens stay as they are."""
         del key
-        tokens_BL, mask_BL = batch["tokens"], batch["mask"]
-        end_B1 = jnp.zeros((len(tokens_BL), 1), bool)
-        next_real_BL = jnp.concatenate([mask_BL[:, 1:], end_B1], 1)
-        targets_BL = jnp.roll(tokens_BL, -1, axis=1)
-        weights_BL = mask_BL & next_real_BL
+        targets_BL, weights_BL = next_tokens(batch["tokens"], batch["mask"])
         if "following" in batch:
-            targets_BL = jnp.where(next_real_BL, targets_BL, batch["following"][:, None])
-            weights_BL = mask_BL
+            targets_BL = jnp.where(weights_BL, targets_BL, batch["following"][:, None])
+            weights_BL = batch["mask"]
         return batch | {
             "targets": targets_BL,
             "target_weights": weights_BL.astype(jnp.float32),
@@ -78,6 +75,13 @@ class CausalLM:
         weight = batch["target_weights"].sum()
         metrics = {"lm_loss": (loss, weight), "lm_accuracy": (right, weight)}
         return {"lm": loss}, metrics, *([out.memory] if memory else [])
+
+
+def next_tokens(tokens_BL, mask_BL):
+    """(the token after each [B, L], bool [B, L] whether both are real ones of the row)."""
+    last_L = jnp.arange(tokens_BL.shape[1]) == tokens_BL.shape[1] - 1
+    known_BL = mask_BL & jnp.roll(mask_BL, -1, axis=1) & ~last_L
+    return jnp.roll(tokens_BL, -1, axis=1), known_BL
 
 
 def forget(memory: dict, reset_B) -> dict:
@@ -106,8 +110,6 @@ def from_config(fields: dict, given) -> CausalLM:
 
 def check_memory(body: dict):
     """Refuse a body that cannot keep a memory."""
-    from firth.models.model import family
-
     encoder = family(body["family"]).Encoder
     if not hasattr(encoder, "empty_memory"):
         raise FirthError(

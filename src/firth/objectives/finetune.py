@@ -9,6 +9,8 @@ import dataclasses
 import jax.numpy as jnp
 
 from firth.errors import FirthError
+from firth.models.model import family
+from firth.objectives.clm import next_tokens
 from firth.objectives.losses import cross_entropy, log_loss
 
 
@@ -75,9 +77,7 @@ class Finetune:
         logits_BC, last_BLD = self._read(model, batch, train)
         sums, metrics = self.losses_of(logits_BC, batch)
         if self.lm_weight:
-            mask_BL = batch["mask"]
-            targets_BL = jnp.roll(batch["tokens"], -1, axis=1)
-            counted_BL = (mask_BL & jnp.roll(mask_BL, -1, axis=1)).at[:, -1].set(False)
+            targets_BL, counted_BL = next_tokens(batch["tokens"], batch["mask"])
             losses_BL, _ = log_loss(model.lm(last_BLD), targets_BL)
             means_B = (losses_BL * counted_BL).sum(1) / jnp.maximum(counted_BL.sum(1), 1)
             sums["lm"] = (means_B * batch["weight"]).sum()
@@ -135,8 +135,6 @@ def swap_texts(tokens_BL, segments_BL, mask_BL, frame: tuple[int, int, int]):
 
 def from_config(fields: dict, given) -> Finetune:
     """Build from a config's `objective` section and the task."""
-    from firth.models.model import family
-
     if fields.get("both_orders") and len(given.task.text_columns) != 2:
         raise FirthError(
             f"objective.both_orders needs two texts, but task {given.task.name!r} has one"

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
+from firth.models.model import family
 from firth.objectives import mask, spans
-from firth.objectives.clm import check_memory, check_view, forget
+from firth.objectives.clm import check_view, forget
 from firth.objectives.losses import cross_entropy
 
 SELECTIONS = ("span", "token")
@@ -186,8 +187,6 @@ def from_config(fields: dict, given) -> PermutationLM:
 
     Raises FirthError for a body without two streams.
     """
-    from firth.models.model import family
-
     body, tokenizer = given.body, given.tokenizer
     if not hasattr(family(body["family"]).Encoder, "two_streams"):
         raise FirthError(
@@ -195,11 +194,8 @@ def from_config(fields: dict, given) -> PermutationLM:
             "a query stream, which only xlnet has"
         )
     special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-    objective = PermutationLM(
+    return PermutationLM(
         special_ids=tuple(i for i in special if i is not None),
         word_starts=tokenizer.word_starts,
         **fields,
     )
-    if objective.memory:
-        check_memory(body)
-    return objective

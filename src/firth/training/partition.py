@@ -98,6 +98,15 @@ def shardings_of(shapes, mesh: Mesh, rules=RULES):
     )
 
 
+def placed(shapes, shardings):
+    """The tree of shapes with a sharding each, as restoring and compiling ahead of time want."""
+    return jax.tree.map(
+        lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
+        shapes,
+        shardings,
+    )
+
+
 def put_batch(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
     """This process's rows as global arrays, sharded over the mesh's batch axes."""
     sharding = NamedSharding(mesh, BATCH)

@@ -1,0 +1,154 @@
+"""What a run compiles: the train step and the initial state, laid out over a mesh.
+
+The loop runs it, `firth plan --compile` compiles it for chips that are not here, and the benches
+time it: all the same function.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from firth.errors import FirthError
+from firth.models.model import bound
+from firth.objectives import carry_of
+from firth.training import optim, partition
+from firth.training.state import TrainState
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The jitted functions of a run on one mesh.
+
+    `init()` gives the state of step 0, `step(state, batch)` the next one with metrics and squared
+    gradient norms, and takes the state's memory. `state` is its tree of ShapeDtypeStruct with
+    their shardings, `shardings` those alone.
+    """
+
+    init: Callable[[], TrainState]
+    step: Callable
+    state: TrainState
+    shardings: TrainState
+
+
+def lay_out(model, objective, config, steps: int, mesh) -> Program:
+    """The program of a model and its objective, `steps` long, by a config, on a mesh.
+
+    The mesh may be of devices that are only described (for compiling ahead of time).
+    """
+    optimizer = optim.create_optimizer(config.optimizer, getattr(objective, "frozen", ()))
+    schedule = optim.create_schedule(config.schedule, steps)
+
+    def init(key):
+        tokens = jnp.zeros((1, 8), jnp.int32)
+        carry = carry_of(objective, model, config.batch_size)
+        return TrainState.create(model.init(key, tokens)["params"], optimizer, carry)
+
+    shapes = jax.eval_shape(init, jax.random.key(config.seed, impl=config.rng))
+    shardings = partition.shardings_of(shapes, mesh)
+    step = jax.jit(
+        make_step(model, objective, optimizer, schedule, config),
+        in_shardings=(shardings, None),
+        out_shardings=(shardings, None, None),
+        donate_argnums=0,
+    )
+    create = jax.jit(init, out_shardings=shardings)
+    return Program(
+        init=lambda: create(jax.random.key(config.seed, impl=config.rng)),
+        step=step,
+        state=partition.placed(shapes, shardings),
+        shardings=shardings,
+    )
+
+
+def check_rows(config, mesh):
+    """Refuse a batch that the devices, micro-batches or processes do not divide."""
+    rows = mesh.shape["data"] * mesh.shape["fsdp"] * config.accumulate
+    if config.batch_size % rows or config.batch_size % jax.process_count():
+        raise FirthError(
+            f"batch_size={config.batch_size} is not a multiple of data x fsdp x accumulate = {rows}"
+        )
+
+
+def make_step(model, objective, optimizer, schedule, config):
+    """The train step: a pure function (state, batch) -> (state, metrics, squared norms).
+
+    Metrics are {name: (sum, weight)}; the norms are one number a parameter, so that the host can
+    name the tensor in which a value stopped being finite. Such a step changes no parameter.
+    """
+    static = config.objective.get("static", False)
+    frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
+    losses_of = bound(model, functools.partial(objective.losses, train=True))
+
+    def step(state, batch):
+        # Every random choice hangs on (seed, step), or for static masks on the example alone.
+        seed = jax.random.key(config.seed, impl=config.rng)
+        corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(seed, state.step))
+        batch = objective.corrupt(batch, seed if static else corrupt_key)
+        weights = objective.weights(batch)  # of the whole batch: accumulation stays exact
+        if state.carry:
+            batch |= {"carry": state.carry}
+
+        def loss_of(params, micro, number):
+            params = jax.tree.map(
+                lambda p, stop: jax.lax.stop_gradient(p) if stop else p, params, frozen(params)
+            )
+            rngs = {"dropout": jax.random.fold_in(dropout_key, number)}
+            sums, measured, *carry = losses_of(params, micro, rngs=rngs)
+            terms = objective.coefficients
+            loss = sum(c * sums[t] / jnp.maximum(weights[t], 1.0) for t, c in terms.items())
+            return loss, (measured, carry)
+
+        gradient = jax.value_and_grad(loss_of, has_aux=True)
+        if config.accumulate == 1:
+            (loss, (measured, carry)), grads = gradient(state.params, batch, 0)
+        else:
+            micros = jax.tree.map(functools.partial(split_rows, n=config.accumulate), batch)
+
+            def part(micro, number):
+                (loss, (measured, carry)), grads = gradient(state.params, micro, number)
+                return (loss, measured, grads), carry
+
+            shapes, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], micros), 0)
+            zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+            def accumulate(total, numbered):
+                added, carry = part(*numbered)
+                return jax.tree.map(jnp.add, total, added), carry
+
+            numbered = (micros, jnp.arange(config.accumulate))
+            (loss, measured, grads), carry = jax.lax.scan(accumulate, zeros, numbered)
+            carry = jax.tree.map(join_rows, carry)
+
+        rate = schedule(state.step)
+        squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
+        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
+
+        finite = jnp.isfinite(loss) & jnp.isfinite(squares.sum())
+        new = (params, opt_state, carry[0] if carry else {})
+        old = (state.params, state.opt_state, state.carry)
+        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, old)
+        state = TrainState(state.step + 1, state.skipped + ~finite, *kept)
+        measured |= {
+            "loss": (loss, jnp.ones(())),
+            "grad_norm": (jnp.sqrt(squares.sum()), jnp.ones(())),
+            "learning_rate": (rate, jnp.ones(())),
+            "pad_fraction": ((~batch["mask"]).sum(), jnp.asarray(batch["mask"].size)),
+        }
+        return state, measured, squares
+
+    return step
+
+
+def split_rows(x, n: int):
+    """[B, ...] to [n, B/n, ...], each device keeping a share of its own rows in every part."""
+    return x.reshape(x.shape[0] // n, n, *x.shape[1:]).swapaxes(0, 1)
+
+
+def join_rows(x):
+    """The inverse: [n, B/n, ...] to [B, ...]."""
+    return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
