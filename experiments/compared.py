@@ -93,9 +93,23 @@ class Comparison:
             steps = round(compute / costs[name])
             firth("train", *self.arguments(name, steps=steps))
             scores = {task: self.scores(name, task) for task in self.epochs}
-            rows.append({"run": name, "flops": costs[name], "steps": steps, **scores})
+            row = {"run": name, "flops": costs[name], "steps": steps}
+            rows.append(row | self.losses(name) | scores)
         if not self.args.only:
             self.report(rows)
+
+    def losses(self, name: str) -> dict:
+        """The last metrics of a run's training and of its held-out text."""
+        found = {}
+        for line in self.journal(name):
+            found |= {tag: value for tag, value in line.items() if "/" in tag}
+        return {tag: found[tag] for tag in sorted(found) if tag.startswith(("train/", "eval/"))}
+
+    def journal(self, name: str) -> list[dict]:
+        """The entries of a run's metrics.jsonl."""
+        from firth.training.journal import read_journal
+
+        return read_journal(self.workdir / name)
 
     def report(self, rows: list[dict]):
         """Write and print the table, and draw the curves."""
@@ -120,7 +134,7 @@ class Comparison:
 
         figure, axes = plt.subplots(figsize=(7, 4))
         for name in self.runs:
-            lines = [json.loads(x) for x in (self.workdir / name / "metrics.jsonl").open()]
+            lines = self.journal(name)
             for loss in LOSSES:
                 tag = f"train/{loss}"
                 points = [(line["step"], line[tag]) for line in lines if tag in line]
