@@ -1,6 +1,8 @@
 """Transformer-XL: a causal language model with memory (Dai et al. 2019).
 
-    firth prepare --input ptb.train.txt --tokenizer tok/ --sentences lines --output ptb/train/
+    firth prepare --input ptb.train.txt --tokenizer tok/ --train-tokenizer word --sentences line \\
+        --output ptb/train/
+    firth prepare --input ptb.valid.txt --tokenizer tok/ --sentences line --output ptb/valid/
     firth train --config transformer_xl.py:ptb --workdir runs/ptb --config.data.store=ptb/train/ \\
         --config.data.heldout_store=ptb/valid/
 
