@@ -213,7 +213,9 @@ def _task_tokenizer(data, initial) -> Tokenizer:
     return load_tokenizer(path)
 
 
-def create_objective(spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None):
+def create_objective(
+    spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model
+):
     """The objective that `spec.name` names, with its other fields; see `objectives.Given`."""
     fields = dict(spec)
     name = fields.pop("name")
@@ -222,7 +224,7 @@ def create_objective(spec, tokenizer: Tokenizer, task=None, *, body=None, counts
     module, function = OBJECTIVES[name].split(":")
     fields.pop("static", None)  # how the corruption is keyed is the step's business
     try:
-        given = Given(tokenizer, task, body or {}, counts, read_model)
+        given = Given(tokenizer, task, body or {}, counts, load)
         objective = getattr(importlib.import_module(module), function)(fields, given)
     except TypeError as error:
         raise FirthError(f"objective {name!r}: {error}") from None

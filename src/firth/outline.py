@@ -5,6 +5,7 @@ text that says nothing; model, objective and the shapes of a batch are those of 
 """
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -12,6 +13,8 @@ import numpy as np
 
 from firth import experiment
 from firth.errors import FirthError
+from firth.exchange import Saved, read_model
+from firth.models import bert
 from firth.models.model import Model, family
 
 SPECIAL = dict(pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, end_id=5)
@@ -24,7 +27,8 @@ class Outline:
     """The parts of a run that do not hang on data.
 
     `spec` is the model section with everything filled in. `batch` gives the shape of every array
-    of a global batch, `jax.ShapeDtypeStruct` [config.batch_size, ...].
+    of a global batch, `jax.ShapeDtypeStruct` [config.batch_size, ...]. `assumed` says in sentences
+    what the config leaves open and was filled in.
     """
 
     config: object
@@ -32,6 +36,7 @@ class Outline:
     model: Model
     objective: object
     batch: dict[str, jax.ShapeDtypeStruct]
+    assumed: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -42,16 +47,33 @@ class Outline:
 def outline(config) -> Outline:
     """The outline of a pretraining recipe.
 
+    A vocabulary that the data would bring has the size of the family's published one, and a teacher
+    that is not named is a BERT of the student's width and twice its depth (for DistilBERT the
+    published BERT-base).
+
     Raises FirthError for one of fine-tuning, whose length depends on its examples, and as
     `experiment.build` does for parts that do not fit together.
     """
     if config.data.get("task"):
-        raise FirthError("a fine-tuning recipe has no plan: its steps depend on the examples")
-    vocab_size = config.model.get("vocab_size") or family(config.model.family).Config.vocab_size
+        raise FirthError(
+            f"data.task={config.data.task!r}: a fine-tuning recipe has no plan, since its steps "
+            "and the lengths of its rows depend on the examples; plan a pretraining recipe"
+        )
+    assumed, vocab_size = [], config.model.get("vocab_size")
+    if not vocab_size:
+        vocab_size = family(config.model.family).Config.vocab_size
+        assumed.append(f"a vocabulary of {vocab_size:,} tokens, as published (model.vocab_size)")
     tokenizer = stand_in(vocab_size)
     spec = experiment.model_spec(config, None, tokenizer)
+    given, load = config.objective, read_model
+    if given.name == "distill" and not given.teacher:
+        teacher = stand_in_teacher(spec)
+        given, load = dict(given) | {"teacher": "assumed"}, lambda _: teacher
+        layers, width = (teacher.spec[name] for name in ("num_layers", "hidden_size"))
+        known = ", the published BERT-base" if (layers, width) == bert.SIZES["base"] else ""
+        assumed.append(f"a BERT of {layers} layers, {width} wide{known}, as teacher")
     objective = experiment.create_objective(
-        config.objective, tokenizer, body=spec, counts=lambda: np.ones(vocab_size, np.int64)
+        given, tokenizer, body=spec, counts=lambda: np.ones(vocab_size, np.int64), load=load
     )
     getattr(objective, "masked", objective).check(config.data)
     return Outline(
@@ -60,6 +82,7 @@ def outline(config) -> Outline:
         model=experiment.create_model(spec, objective),
         objective=objective,
         batch=batch_shapes(config, tokenizer),
+        assumed=tuple(assumed),
     )
 
 
@@ -71,6 +94,14 @@ def stand_in(vocab_size: int) -> SimpleNamespace:
         word_starts=np.ones(vocab_size, bool),
         **SPECIAL,
     )
+
+
+def stand_in_teacher(student: dict) -> Saved:
+    """A teacher without weights: BERT, as wide as the student of this spec and twice as deep."""
+    dimensions = ("vocab_size", "hidden_size", "num_heads", "intermediate_size", "max_length")
+    spec = {name: student[name] for name in dimensions}
+    spec |= dict(family="bert", num_layers=2 * student["num_layers"], pooler=False)
+    return Saved(spec, ("mlm",), 2, None, False, {}, Path("assumed"), "published")
 
 
 def batch_shapes(config, tokenizer) -> dict[str, jax.ShapeDtypeStruct]:
