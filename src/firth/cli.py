@@ -5,6 +5,7 @@ import logging
 import sys
 
 VERBS = {
+    "plan": ("firth.plan", "count what a run takes, before it runs"),
     "prepare": ("firth.data.prepare", "tokenise a corpus into a store"),
     "train": ("firth.train", "pretrain or fine-tune from a recipe"),
     "evaluate": ("firth.evaluate", "measure a run's newest or best checkpoint"),

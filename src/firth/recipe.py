@@ -79,16 +79,8 @@ def from_command_line(argv: list[str], *, prog: str):
         raise FirthError(f"--config is required; see {prog} --help")
     values = _flag_values([prog, *argv])
     flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
-    try:
-        rest = values([prog, *argv])
-        config, workdir = values.config, values.workdir
-    except (AttributeError, KeyError) as error:
-        raise FirthError(_unknown_field(argv, recipe, error)) from None
-    except (flags.Error, TypeError, ValueError) as error:
-        raise FirthError(_explain(error)) from None
-    if len(rest) > 1:
-        raise FirthError(f"unexpected argument {rest[1]!r}; options are --name=value")
-    if not workdir:
+    config = _config(values, [prog, *argv], recipe)
+    if not (workdir := values.workdir):
         raise FirthError(f"--workdir is required; see {prog} --help")
     return config, Path(workdir)
 
@@ -104,15 +96,28 @@ Train from a recipe. The run goes on from its newest checkpoint when the workdir
 exit status: 0 finished, 2 bad input, 143 stopped by SIGTERM with everything saved"""
 
 
-def read_recipe(path: str) -> ml_collections.ConfigDict:
-    """The config of `FILE[:ARGUMENTS]`, for use in Python; locked, as on the command line."""
-    argv = ["firth", f"--config={find(path)}"]
-    values = _flag_values(argv)
+def read_recipe(path: str, overrides=()) -> ml_collections.ConfigDict:
+    """The config of `FILE[:ARGUMENTS]`, for use in Python; locked, as on the command line.
+
+    `overrides` are arguments as there: "--config.batch_size=64". Raises FirthError for what is not
+    right.
+    """
+    found = find(path)
+    argv = ["firth", f"--config={found}", *overrides]
+    return _config(_flag_values(argv), argv, found)
+
+
+def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.ConfigDict:
+    """What the arguments, the program's name first, make of a recipe."""
     try:
-        values(argv)
-    except (flags.Error, ValueError) as error:
+        rest, config = values(argv), values.config
+    except (AttributeError, KeyError) as error:
+        raise FirthError(_unknown_field(argv, recipe, error)) from None
+    except (flags.Error, TypeError, ValueError) as error:
         raise FirthError(_explain(error)) from None
-    return values.config
+    if len(rest) > 1:
+        raise FirthError(f"unexpected argument {rest[1]!r}; options are --name=value")
+    return config
 
 
 def _flag_values(argv) -> flags.FlagValues:

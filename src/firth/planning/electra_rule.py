@@ -38,6 +38,7 @@ class Settings:
 # generator of width 64 that table 6 states it gives 1.3e18, as the released script does, and the
 # paper's 1.4e18 with one of width 128. ELMo and XLNet were counted by TensorFlow, not by the rule.
 ELECTRA_SMALL = "ELECTRA-Small"
+NOTES = {ELECTRA_SMALL: "which its rule gives for a generator of width 128, not 64"}
 PRINTED = {
     "GPT": (Settings(768, 12, 960_800, 128, vocabulary=40_000, predicted=1.0), "4.0e19"),
     "BERT-Small": (Settings(256, 12, 1_450_000, 128, length=128, embedding=128), "1.4e18"),

@@ -176,7 +176,7 @@ def body(config, *, rows, length, micro=1, embedded=0) -> Iterator[Product]:
 @body.register(bert.Config)
 @body.register(gpt.Config)
 def transformer(c, *, rows, length, micro=1, embedded=0, gates=1):
-    """Softmax attention and an MLP, whose first map is `gates` times F wide; ALBERT's layers repeat.
+    """Softmax attention and an MLP whose first map is `gates` times F wide.
 
     Where norms come first, a layer ends with a sum, which needs no result of the MLP's second map.
     """

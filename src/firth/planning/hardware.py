@@ -4,7 +4,8 @@ Sources. TPU: cloud.google.com/tpu/docs/{v2,v3,v4,v5e,v5p,v6e} for arithmetic, m
 links of v2 and v3 from Jouppi et al. 2020 ("A domain-specific supercomputer for training deep
 neural networks", 496 and 656 Gbit/s), of v4 from jax-ml/scaling-book, of the later ones from the
 documentation's two-way figure a chip divided by its ports and directions. GPU: NVIDIA's data
-sheets (SXM versions, dense arithmetic, NVLink counted in one direction).
+sheets (SXM versions, dense arithmetic, NVLink counted in one direction, memory as its stacks have
+it: what they call 80 GB are 80 GiB, of which a driver keeps about one).
 
 Watts and prices are assumptions, and every plan prints them. Watts are a chip's own: measured
 means where Google publishes them (v3, v4), the thermal design power for v2 and GPUs, and guesses
@@ -77,12 +78,12 @@ CHIPS = {
              "v5p", "v5p", 2),
         Chip("v6e", 918e12, None, 32 * GIB, 1.638e12, 100e9, (16, 16), 350, GUESS, 2.7,
              "v6e", "v6e"),
-        Chip("p100", 21.2e12, 10.6e12, 16 * 10**9, 732e9, 80e9, (8,), 300, TDP, 1.46),
-        Chip("v100", 125e12, 15.7e12, 16 * 10**9, 900e9, 150e9, (8,), 300, TDP, 3.06),
-        Chip("a100-40", 312e12, 19.5e12, 40 * 10**9, 1.555e12, 300e9, (8,), 400, TDP, 2.75),
-        Chip("a100-80", 312e12, 19.5e12, 80 * 10**9, 2.039e12, 300e9, (8,), 400, TDP, 3.43),
-        Chip("h100", 989e12, 67e12, 80 * 10**9, 3.35e12, 450e9, (8,), 700, TDP, 6.88),
-        Chip("h200", 989e12, 67e12, 141 * 10**9, 4.8e12, 450e9, (8,), 700, TDP, 7.91),
+        Chip("p100", 21.2e12, 10.6e12, 16 * GIB, 732e9, 80e9, (8,), 300, TDP, 1.46),
+        Chip("v100", 125e12, 15.7e12, 16 * GIB, 900e9, 150e9, (8,), 300, TDP, 3.06),
+        Chip("a100-40", 312e12, 19.5e12, 40 * GIB, 1.555e12, 300e9, (8,), 400, TDP, 2.75),
+        Chip("a100-80", 312e12, 19.5e12, 80 * GIB, 2.039e12, 300e9, (8,), 400, TDP, 3.43),
+        Chip("h100", 989e12, 67e12, 80 * GIB, 3.35e12, 450e9, (8,), 700, TDP, 6.88),
+        Chip("h200", 989e12, 67e12, 141 * GIB, 4.8e12, 450e9, (8,), 700, TDP, 7.91),
     )
 }  # fmt: skip
 

@@ -44,14 +44,20 @@ def create_mesh(spec=None, devices=None) -> Mesh:
     Raises FirthError when the sizes do not multiply to the number of devices.
     """
     devices = jax.devices() if devices is None else devices
+    sizes = mesh_sizes(spec, len(devices))
+    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+
+
+def mesh_sizes(spec, devices: int) -> list[int]:
+    """Sizes of the axes that `create_mesh` gives to so many devices; raises as it does."""
     sizes = [int(spec[axis]) if spec else (-1 if axis == "data" else 1) for axis in AXES]
     fixed = math.prod(s for s in sizes if s != -1)
     if sizes.count(-1) == 1 and fixed > 0:
-        sizes[sizes.index(-1)] = len(devices) // fixed
-    if min(sizes) < 1 or math.prod(sizes) != len(devices):
+        sizes[sizes.index(-1)] = devices // fixed
+    if min(sizes) < 1 or math.prod(sizes) != devices:
         shape = ", ".join(f"{a}={s}" for a, s in zip(AXES, sizes, strict=True))
-        raise FirthError(f"mesh ({shape}) does not cover the {len(devices)} devices at hand")
-    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+        raise FirthError(f"mesh ({shape}) does not cover the {devices} devices at hand")
+    return sizes
 
 
 def leaf_path(path) -> str:
