@@ -29,7 +29,7 @@ def draw(plans: dict[str, dict], path: Path):
     for axes, (title, field) in zip(
         figure.subplots(1, len(PANELS), sharey=True), PANELS, strict=True
     ):
-        drawn = axes.barh(labels, [values[field] for _, values in bars], log=True)
+        drawn = axes.barh(labels, [float(values[field]) for _, values in bars], log=True)
         axes.bar_label(drawn, fmt="{:.2g}", padding=3)
         axes.set_title(title)
         axes.margins(x=0.25)
