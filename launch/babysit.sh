@@ -1,98 +1,74 @@
 #!/bin/sh
-# Keep a run going until it exits 0, on this machine.
+# Keep a run going until it exits 0: on a TPU VM that this rents, watches, replaces and gives back,
+# or on this machine.
 #
-#   sh launch/babysit.sh --local [--max-restarts N] [--max-hours H] -- firth train ...
+#   sh launch/babysit.sh [SETTINGS] --max-hours H -- firth train --config ... --workdir gs://...
+#   sh launch/babysit.sh --local [--max-restarts N] -- firth train ...
 #
 # Exit status of the run       what happens
 #   0                          done: exit 0
 #   2   bad input              not started again: exit 2
 #   143 saved on SIGTERM       started again at once
 #   any other, killed or not   started again after a delay that doubles while the run keeps failing
-# Exit 3: gave up, the restarts or the budget are used up. SIGTERM and SIGINT reach the run and
-# end the watch with 143.
+# Exit 3: gave up, the restarts or the budget are used up. SIGTERM and SIGINT end the watch with 143;
+# they reach a run on this machine, while one on a TPU goes on, and the same command watches it again.
 #
-#   --max-restarts N   give up when the run has been started N times again (no limit)
-#   --max-hours H      start nothing after H hours
-#   --backoff S        first delay in seconds (10), at most --backoff-cap S (600)
-#   --dry-run          print the command and run nothing
+# A TPU that is preempted, broken or silent is deleted and asked for anew; so is one on which the
+# run fails three times in a row within --backoff-cap. When the watch is over it is deleted.
+#
+#   --max-restarts N    give up when the run has been started N times again (no limit)
+#   --max-hours H       of TPU rented, over all restarts, also of this script; --local: since its start
+#   --max-usd U         the same in money, with --usd-hour, the price of the whole TPU
+#   --usd-hour P        as in 19.2 for v5litepod-16 at 1.2 a chip
+#   --backoff S         first delay in seconds (10), at most --backoff-cap S (600)
+#   --poll S            seconds between two looks at a TPU (60)
+#   --keep              leave the TPU there at the end
+#
 set -eu
-
-local_mode='' max_restarts='' max_hours='' backoff=10 backoff_cap=600 dry_run=''
-bad() {
-    echo "babysit: error: $*" >&2
-    exit 2
-}
-while [ $# -gt 0 ]; do
-    case "$1" in
-    --local) local_mode=yes ;;
-    --dry-run) dry_run=yes ;;
-    --max-restarts) max_restarts=${2-} && shift ;;
-    --max-hours) max_hours=${2-} && shift ;;
-    --backoff) backoff=${2-} && shift ;;
-    --backoff-cap) backoff_cap=${2-} && shift ;;
-    --) shift && break ;;
-    *) bad "no flag $1; the command to keep going comes after --" ;;
-    esac
-    shift
-done
-[ -n "$local_mode" ] || bad "only --local so far"
+here=$(dirname "$0")
+# shellcheck disable=SC2034  # settings.sh reads them, babysit_*.sh the rest
+values='--max-restarts --max-hours --max-usd --usd-hour --backoff --backoff-cap --poll'
+switches='--local --keep'
+# shellcheck disable=SC2034
+max_restarts='' max_hours='' max_usd='' usd_hour='' backoff=10 backoff_cap=600 poll=60
+local='' keep=''
+. "$here/settings.sh"
+. "$here/attend.sh"
 [ $# -gt 0 ] || bad "no command; give it after --, as in: -- firth train --config ..."
+for value in "$max_restarts" "$backoff" "$backoff_cap" "$poll"; do
+    case "$value" in *[!0-9]*) bad "$value is no whole number" ;; esac
+done
 
-say() { echo "babysit: $*" >&2; }
-
-# The run, or the sleep between two, is a child in the background, so that a signal to this shell
-# is passed on at once.
-child='' stopping=''
-stop() {
-    stopping=yes
-    [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || :
-}
-trap stop TERM INT HUP
-
-attend() { # attend COMMAND...: run it to its end and return its exit status
-    "$@" &
-    child=$!
-    while :; do
-        status=0
-        wait "$child" || status=$?
-        kill -0 "$child" 2>/dev/null || break # else a signal to this shell ended the wait early
-    done
-    child=''
-    return "$status"
-}
-
-if [ -n "$dry_run" ]; then
-    echo "$*"
-    exit 0
-fi
-born=$(date +%s) restarts=0 delay=$backoff
-while :; do
-    started=$(date +%s)
-    status=0
-    attend "$@" || status=$?
-    now=$(date +%s)
-    lasted=$((now - started))
-    [ -z "$stopping" ] || exit 143
-    case "$status" in
-    0) exit 0 ;;
-    2)
-        say "exit 2: bad input, which another start does not mend"
-        exit 2
-        ;;
-    143) delay=0 ;;
-    *) [ "$lasted" -lt "$backoff_cap" ] || delay=$backoff ;;
-    esac
+restarts=0 delay=$backoff
+again() { # again WHY LASTED [now]: count a restart; wait before it, or give up
     if [ -n "$max_restarts" ] && [ "$restarts" -ge "$max_restarts" ]; then
-        say "exit $status after $lasted s; gave up after $restarts restarts"
-        exit 3
-    fi
-    if [ -n "$max_hours" ] && awk "BEGIN { exit !($now - $born >= 3600 * $max_hours) }"; then
-        say "exit $status after $lasted s; gave up: $max_hours hours are over"
-        exit 3
+        finish 3 "$1; gave up after $restarts restarts"
     fi
     restarts=$((restarts + 1))
-    say "exit $status after $lasted s; restart $restarts in $delay s"
-    [ "$delay" = 0 ] || attend sleep "$delay" || :
-    [ -z "$stopping" ] || exit 143
-    delay=$((delay == 0 ? backoff : delay * 2 < backoff_cap ? delay * 2 : backoff_cap))
-done
+    back_off "$1; restart $restarts" "$2" "${3-}"
+}
+
+back_off() { # back_off WHAT LASTED [now]: wait twice as long as the last time, anew if that went well
+    [ "$2" -lt "$backoff_cap" ] && [ -z "${3-}" ] || delay=$backoff
+    if [ -n "${3-}" ]; then
+        say "$1"
+        return
+    fi
+    say "$1 in $delay s"
+    nap "$delay"
+    delay=$((delay * 2 < backoff_cap ? delay * 2 : backoff_cap))
+}
+
+nap() {
+    [ "$1" -eq 0 ] || attend sleep "$1" || :
+    [ -z "$stopping" ] || leave
+}
+
+over() { awk "BEGIN { exit !($1 >= $2) }"; }
+
+if [ -n "$local" ]; then
+    . "$here/babysit_local.sh"
+else
+    . "$here/babysit_tpu.sh"
+fi
+babysit "$@"

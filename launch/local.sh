@@ -5,6 +5,7 @@
 #   sh launch/local.sh quickstart          a fine-tuned and a pretrained encoder in a few minutes
 #   sh launch/local.sh test [pytest args]  the tests (`test -m slow` for those that take long)
 #   sh launch/local.sh lint                style and format
+#   sh launch/local.sh tensorboard ...     curves, of a workdir in a bucket too
 #   sh launch/local.sh python ...          anything else in that environment
 set -eu
 cd "$(dirname "$0")/.."
@@ -53,12 +54,16 @@ lint)
     .venv/bin/ruff check .
     exec .venv/bin/ruff format --check .
     ;;
+tensorboard)
+    install tensorboard tensorboard gcsfs
+    exec .venv/bin/python -m tensorboard.main "$@"
+    ;;
 python)
     install test -e '.[test]'
     exec .venv/bin/python "$@"
     ;;
 *)
-    sed -n '2,9p' "$0" >&2
+    sed -n '2,10p' "$0" >&2
     exit 2
     ;;
 esac
