@@ -84,7 +84,9 @@ def get_config(arg=None):
         freeze=(),
     )
     c.schedule = dict(name="xlnet_poly", lr=5e-4, warmup=0.05)
-    c.nonfinite = "stop"  # or "skip": leave the step out and count it
+    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
+    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
+    c.rollback = dict(batches=100, limit=3)
 
     c.mesh = dict(data=-1, fsdp=1, tensor=1)
     c.rng = "threefry2x32"  # "rbg" draws faster on TPUs, but differs between backends

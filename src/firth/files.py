@@ -1,5 +1,6 @@
 """Small files: read with errors that name the place, written whole or not at all."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -35,3 +36,15 @@ def write_json(path: Path, value: Mapping) -> None:
     """Write a JSON file, keys sorted, whole or not at all."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
     write_text(path, text + "\n")
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """{relative file name: SHA-256} of every file under a directory."""
+    found = {}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                found[str(path.relative_to(directory))] = hashlib.file_digest(
+                    file, "sha256"
+                ).hexdigest()
+    return found

@@ -15,7 +15,7 @@ import optax
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.objectives import carry_of
-from firth.training import optim, partition
+from firth.training import optim, partition, recovery
 from firth.training.state import TrainState
 
 
@@ -41,11 +41,12 @@ def lay_out(model, objective, config, steps: int, mesh) -> Program:
     """
     optimizer = optim.create_optimizer(config.optimizer, getattr(objective, "frozen", ()))
     schedule = optim.create_schedule(config.schedule, steps)
+    window = recovery.read_policy(config).window
 
     def init(key):
         tokens = jnp.zeros((1, 8), jnp.int32)
         carry = carry_of(objective, model, config.batch_size)
-        return TrainState.create(model.init(key, tokens)["params"], optimizer, carry)
+        return TrainState.create(model.init(key, tokens)["params"], optimizer, carry, window)
 
     shapes = jax.eval_shape(init, jax.random.key(config.seed, impl=config.rng))
     shardings = partition.shardings_of(shapes, mesh)
@@ -77,9 +78,11 @@ def make_step(model, objective, optimizer, schedule, config):
     """The train step: a pure function (state, batch) -> (state, metrics, squared norms).
 
     Metrics are {name: (sum, weight)}; the norms are one number a parameter, so that the host can
-    name the tensor in which a value stopped being finite. Such a step changes no parameter.
+    name the tensor in which a value stopped being finite. Such a step changes no parameter, and so
+    does one whose loss is a spike.
     """
     static = config.objective.get("static", False)
+    policy = recovery.read_policy(config)
     frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
     losses_of = bound(model, functools.partial(objective.losses, train=True))
 
@@ -128,17 +131,20 @@ def make_step(model, objective, optimizer, schedule, config):
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
 
-        finite = jnp.isfinite(loss) & jnp.isfinite(squares.sum())
+        finite, spike, losses = recovery.judge(state.losses, loss, squares, policy.deviations)
+        counts = finite & ~spike
         new = (params, opt_state, carry[0] if carry else {})
         old = (state.params, state.opt_state, state.carry)
-        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), new, old)
-        state = TrainState(state.step + 1, state.skipped + ~finite, *kept)
+        kept = jax.tree.map(lambda new, old: jnp.where(counts, new, old), new, old)
+        state = TrainState(state.step + 1, state.skipped + ~counts, *kept, losses)
         measured |= {
             "loss": (loss, jnp.ones(())),
             "grad_norm": (jnp.sqrt(squares.sum()), jnp.ones(())),
             "learning_rate": (rate, jnp.ones(())),
             "pad_fraction": ((~batch["mask"]).sum(), jnp.asarray(batch["mask"].size)),
         }
+        if losses is not None:
+            measured["spike"] = (spike.astype(jnp.float32), jnp.ones(()))
         return state, measured, squares
 
     return step

@@ -18,8 +18,12 @@ from firth.files import write_text
 
 SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 
-# Fields that may change when a workdir is resumed: none of them changes a number that is learned.
-FREE = ("log_every", "eval", "checkpoint", "mesh", "data.loader", "data.prefetch", "progress")
+# Fields that may change when a workdir is resumed: none of them changes a number that is learned,
+# until a step goes wrong.
+FREE = (
+    *("log_every", "eval", "checkpoint", "mesh", "data.loader", "data.prefetch", "progress"),
+    *("nonfinite", "spike.policy", "rollback"),
+)
 
 
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)

@@ -19,7 +19,6 @@ import threading
 from pathlib import Path
 
 import jax
-import numpy as np
 
 from firth import experiment, recipe
 from firth.data.pipeline import prefetch
@@ -29,8 +28,10 @@ from firth.files import write_text
 from firth.models.model import HEADS, overlay, to_layout
 from firth.program import check_rows, lay_out
 from firth.repeat import train_seeds
-from firth.training import optim, partition
+from firth.training import optim, partition, recovery
 from firth.training.checkpoint import Checkpoints
+from firth.training.compiled import keep_compiled
+from firth.training.goodput import Goodput, process_start
 from firth.training.journal import Journal, Progress, describe_environment
 from firth.training.meter import Meter
 
@@ -38,30 +39,43 @@ log = logging.getLogger("firth")
 STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
 
 
-def train(config, workdir: Path) -> dict[str, float]:
+def train(config, workdir: Path, began: float | None = None) -> dict[str, float]:
     """Run a recipe in a workdir to its last step; returns the last evaluation's metrics.
 
+    `began` (Unix seconds; now, if not given) is from when on time is accounted for.
     Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
     """
     workdir.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(lock_workdir(workdir))
-        return _train(config, workdir, stack)
+    with lock_workdir(workdir), keep_compiled(workdir) as compiled:
+        clock, rollbacks = Goodput(workdir, began), None
+        while True:  # a rollback is a restart that leaves batches out
+            try:
+                with contextlib.ExitStack() as stack:
+                    return _train(config, workdir, stack, clock, compiled, rollbacks)
+            except recovery.Rollback as found:
+                log.warning("%s", found)
+                rollbacks = found.rollbacks
+                clock.turn_to("start")
 
 
-def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, float]:
+def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str, float]:
     # ------------------------------------------------------------------ mesh, data, model
     jax.config.update("jax_threefry_partitionable", True)  # one device draws what eight draw
     mesh = partition.create_mesh(config.mesh)
     check_rows(config, mesh)
+    policy = recovery.read_policy(config)
     run = experiment.build(config, cache=workdir / "epochs.json")
 
     # --------------------------------------------------------------------- state, restore
     program = lay_out(run.model, run.objective, config, run.steps, mesh)
     recipe.record(config, workdir)  # what cannot be built has raised by now
     describe_run(run, workdir)
-    saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best})
+    saves = Checkpoints(
+        workdir, **dict(config.checkpoint) | {"best": run.best, "reach": policy.reach}
+    )
     stack.callback(saves.close)
+    if rollbacks:
+        saves.discard_after(rollbacks[-1]["step"])
     restored = saves.restore(program.state.parts())
     if restored is None and config.resume:
         restored = Checkpoints(config.resume, read_only=True).restore(program.state.parts())
@@ -79,6 +93,8 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
             if fresh:
                 log.info("not in %s, so random: %s", source, ", ".join(fresh))
     start = done = int(jax.device_get(state.step))
+    rollbacks = rollbacks or meta.get("rollbacks", [])
+    clock.restored(start)
 
     # ------------------------------------------------------------------------------- loop
     names = optim.named_leaves(program.state.params)
@@ -87,15 +103,15 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
     stack.callback(journal.close)
     bar = Progress(run.steps, start, workdir.name, quiet=not config.progress)
     stack.callback(bar.close)
-    meter = Meter(journal, bar, meta["window"], every=config.log_every, last=run.steps)
+    watch = recovery.Watch(policy, names, rollbacks, journal, bar)
+    meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=run.steps)
     terminated = catch_sigterm(stack)
 
     def absorb(number, measured, squares, tokens):
         """Take in the metrics of a step; the one after it is already under way."""
-        measured, squares = jax.device_get((measured, squares))
-        if not check_finite(number, measured, squares, names, config.nonfinite, journal, bar):
-            measured = {"nonfinite": (1.0, 1.0)}  # skipped, so kept out of the means
+        measured = watch.check(number, *jax.device_get((measured, squares)))
         meter.add(number, measured, tokens, batches.wait_seconds)
+        clock.show_life()
 
     def evaluate(number):
         """Measure the parameters after this many steps."""
@@ -111,10 +127,17 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(jax.transfer_guard("disallow"))
     data = config.data
-    batches = prefetch(run.batch, start, run.steps, depth=data.prefetch, loader=data.loader)
+    batches = prefetch(
+        lambda step: run.batch(recovery.batch_of(step, rollbacks)),
+        *(start, run.steps),
+        depth=data.prefetch,
+        loader=data.loader,
+    )
     stack.callback(batches.close)
     results, pending = {}, None
-    for batch in batches:
+    for batch in clock.waiting(batches):
+        if done == start:
+            clock.turn_to("compile")
         state, measured, squares = program.step(state, partition.put_batch(batch, mesh))
         done += 1
         if pending:
@@ -128,38 +151,31 @@ def _train(config, workdir: Path, stack: contextlib.ExitStack) -> dict[str, floa
             pending = None
         if done == start + 1:
             meter.restart(batches.wait_seconds)  # the step that compiled says nothing of speed
+            clock.turn_to("step")
+            compiled.seal()
         with meter.paused():
-            results = evaluate(done) if evaluates else {}
+            with clock.spent("evaluation"):
+                results = evaluate(done) if evaluates else {}
             if saves_now:
-                saves.save(done, state.parts(), {"window": meter.window}, results or None)
+                with clock.spent("checkpoint"):
+                    meta = {"window": meter.window, "rollbacks": rollbacks}
+                    saves.save(done, state.parts(), meta, results or None)
+                clock.save(done, saves.steps())
+                compiled.seal()  # the first evaluation, and what it compiled, lie behind
         if terminated.is_set() and not last:
-            saves.wait()
+            with clock.spent("checkpoint"):
+                saves.wait()
             bar.say(f"stopped by SIGTERM at step {done}, saved; the same command goes on from it")
+            bar.say(clock.summary())
+            clock.write()
             raise SystemExit(STOPPED)
-    return results or evaluate(done)  # a run that was over already is measured again
-
-
-def check_finite(step, measured, squares, names, policy, journal, bar) -> bool:
-    """Whether loss and gradient are finite; if not, log it, and stop unless the policy is to skip.
-
-    `squares` are the squared gradient norms of the parameters called `names`.
-    """
-    loss = float(measured["loss"][0])
-    if np.isfinite(loss) and np.isfinite(squares.sum()):
-        return True
-    bad = [name for name, value in zip(names, squares, strict=True) if not np.isfinite(value)]
-    where = f"the gradient of {bad[0]}" if bad else "the loss"
-    journal.write(step, {"train/nonfinite": 1.0, "train/nonfinite_in": where})
-    message = (
-        f"step {step}: {where} is not finite (loss {loss}, {len(bad)} of {len(names)} tensors)"
-    )
-    if policy == "stop":
-        raise FirthError(
-            f"{message}; the parameters are those before the step. Lower the rate, clip, or set "
-            "--config.nonfinite=skip to leave such steps out"
-        )
-    bar.say(f"{message}; skipped")
-    return False
+    with clock.spent("evaluation"):
+        results = results or evaluate(done)  # a run that was over already is measured again
+    with clock.spent("checkpoint"):
+        saves.wait()
+    bar.say(clock.summary())
+    clock.write(finished=True)
+    return results
 
 
 def describe_run(run, workdir: Path):
@@ -207,7 +223,7 @@ def main(argv: list[str]) -> int:
     if config.get("seeds"):
         train_seeds(config, workdir, train)
     else:
-        train(config, workdir)
+        train(config, workdir, process_start())
     return 0
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from firth.errors import FirthError
-from firth.training.checkpoint import Checkpoints, digests
+from firth.files import digests
+from firth.training.checkpoint import Checkpoints
 from firth.training.partition import create_mesh, shardings_of
 
 # Orbax leaves coroutines behind when a save or a restore fails; not ours to await.

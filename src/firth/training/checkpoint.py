@@ -6,8 +6,8 @@ checkpoint is sealed with the SHA-256 of its files; one that does not match its 
 read, is set aside and the one before it is used.
 """
 
+import dataclasses
 import errno
-import hashlib
 import json
 import logging
 import math
@@ -21,7 +21,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from firth.errors import FirthError
-from firth.files import write_text
+from firth.files import digests, write_text
 
 log = logging.getLogger("firth")
 
@@ -29,9 +29,22 @@ log = logging.getLogger("firth")
 READ_ONLY = {"read_only": True, "create": False, "save_interval_steps": 0}
 
 
+@dataclasses.dataclass
+class Reaching(ocp.checkpoint_managers.PreservationPolicy):
+    """Keeps what was saved in the last `steps` steps, and the newest before that."""
+
+    steps: int
+
+    def should_preserve(self, checkpoints, *, context):
+        """Whether to keep each; they come oldest first."""
+        reached = [c.step for c in checkpoints if c.step <= checkpoints[-1].step - self.steps]
+        return [c.step >= max(reached, default=0) for c in checkpoints]
+
+
 class Checkpoints:
     """The checkpoints of one workdir, under `checkpoints/<step>/`, seals under `seals/`.
 
+    `reach` is how many steps the run may have to go back: what that needs is kept too.
     `read_only` changes nothing there, so that a run may go on beside the reader.
     """
 
@@ -42,6 +55,7 @@ class Checkpoints:
         minutes=10.0,
         every=0,
         keep=2,
+        reach=0,
         best="",
         best_mode="max",
         read_only=False,
@@ -63,6 +77,8 @@ class Checkpoints:
         policies = [ocp.checkpoint_managers.LatestN(keep)]
         if every:
             policies.append(ocp.checkpoint_managers.EveryNSteps(every))
+        if reach:
+            policies.append(Reaching(reach))
         if best:
             policies.append(
                 ocp.checkpoint_managers.BestN(
@@ -189,6 +205,13 @@ class Checkpoints:
         best = self.manager.best_step()
         return self.manager.latest_step() if best is None else best
 
+    def discard_after(self, step: int):
+        """Delete the checkpoints after this step, newest first, for a run that goes another way."""
+        for newer in reversed(self.steps()):
+            if newer > step:
+                self.manager.delete(newer)
+                (self.seals / f"{newer}.json").unlink(missing_ok=True)
+
     def restore(self, shapes, step: int | None = None):
         """The newest sound checkpoint as (state, meta), or None if there is none.
 
@@ -288,15 +311,3 @@ class Checkpoints:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
-
-
-def digests(directory: Path) -> dict[str, str]:
-    """{relative file name: SHA-256} of every file under a directory."""
-    found = {}
-    for path in sorted(directory.rglob("*")):
-        if path.is_file():
-            with path.open("rb") as file:
-                found[str(path.relative_to(directory))] = hashlib.file_digest(
-                    file, "sha256"
-                ).hexdigest()
-    return found

@@ -34,7 +34,9 @@ class Journal:
         if tensorboard:
             from tensorboardX import SummaryWriter
 
-            self.events = SummaryWriter(str(workdir), purge_step=start + 1, flush_secs=30)
+            self.events = SummaryWriter(
+                str(workdir), purge_step=start + 1, flush_secs=30, filename_suffix=f".{start}"
+            )
 
     def _drop_after(self, start: int):
         if not self.path.exists():

@@ -11,11 +11,12 @@ class Meter:
     """Sums metrics from step to step; every `every` steps the means and the speed are written.
 
     `window` ({name: (sum, weight)}) is what was summed since the last line: a checkpoint keeps it,
-    so that the lines of a resumed run equal those of one that was never interrupted.
+    so that the lines of a resumed run equal those of one that was never interrupted. `clock` is the
+    run's Goodput, of which each line tells.
     """
 
-    def __init__(self, journal, bar, window: dict, *, every: int, last: int):
-        self.journal, self.bar, self.every, self.last = journal, bar, every, last
+    def __init__(self, journal, bar, clock, window: dict, *, every: int, last: int):
+        self.journal, self.bar, self.clock, self.every, self.last = journal, bar, clock, every, last
         self.window = window
         self.restart()
 
@@ -46,7 +47,9 @@ class Meter:
             "perf/tokens_per_sec": self.tokens / seconds,
             "perf/input_wait_fraction": (waited - self.waited) / seconds,
         }
-        self.journal.write(step, {f"train/{name}": mean for name, mean in means.items()} | speed)
+        with self.clock.spent("logging"):
+            trained = {f"train/{name}": mean for name, mean in means.items()}
+            self.journal.write(step, trained | speed | self.clock.tags())
         self.bar.update(
             step,
             f"loss {means.get('loss', math.nan):.3f}  {self.steps / seconds:.2f} steps/s  "

@@ -34,7 +34,7 @@ RULES = (
 )
 REPLICATED = (
     r"(bias|scale)$",  # vectors as wide as the model: smaller than the cost of gathering them
-    r"(^|/)(step|count|skipped)$",
+    r"(^|/)(step|count|skipped|losses)$",
 )
 
 

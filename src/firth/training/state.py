@@ -14,6 +14,7 @@ class TrainState:
 
     carry: what one batch leaves to the next, such as a Transformer-XL's memory: any tree of arrays
     whose first axis is the rows of a batch; empty where batches are independent.
+    losses: float32 [W], of the last steps, in which to see a spike (`recovery.judge`); or None.
     """
 
     step: jax.Array
@@ -21,6 +22,7 @@ class TrainState:
     params: dict
     opt_state: optax.OptState
     carry: dict
+    losses: jax.Array | None = None
 
     def parts(self) -> dict:
         """{field: value} of the fields that hold anything: what a checkpoint stores.
@@ -31,12 +33,13 @@ class TrainState:
         return {name: value for name, value in fields.items() if jax.tree.leaves(value)}
 
     @classmethod
-    def create(cls, params, optimizer: optax.GradientTransformation, carry=None):
-        """Fresh state at step 0."""
+    def create(cls, params, optimizer: optax.GradientTransformation, carry=None, window=0):
+        """Fresh state at step 0; `window` is the number of losses to keep."""
         return cls(
             step=jnp.zeros([], jnp.int32),
             skipped=jnp.zeros([], jnp.int32),
             params=params,
             opt_state=optimizer.init(params),
             carry=carry or {},
+            losses=jnp.full(window, jnp.nan, jnp.float32) if window else None,
         )

@@ -1,0 +1,56 @@
+"""`firth train` in which the loss of some batches is multiplied, by NaN say, or some are not there.
+
+python tests/made_poison.py '{"25": "nan"}' 0 0 ARGUMENTS    # batch 25 is poisoned
+python tests/made_poison.py '{}' 20 26 ARGUMENTS             # batches 20 to 25 never existed
+"""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+
+from firth import experiment
+
+
+class Poisoned:
+    """An objective whose training loss is multiplied by one plus the batch's poison."""
+
+    def __init__(self, objective):
+        self._objective = objective
+
+    def __getattr__(self, name):
+        return getattr(self._objective, name)
+
+    def losses(self, model, batch, train):
+        """The objective's own, the first term poisoned."""
+        sums, *rest = self._objective.losses(model, batch, train=train)
+        if train:
+            term = next(iter(self._objective.coefficients))
+            sums = sums | {term: sums[term] * (1 + batch["poison"].mean())}
+        return sums, *rest
+
+
+def poison(poisons: dict[int, float], without: range, build=experiment.build):
+    """A function in the place of `experiment.build`: {batch: poison}, and batches to cut out."""
+
+    def built(config, cache=None):
+        run = build(config, cache)
+
+        def batch(step):
+            number = step + len(without) if step >= without.start else step
+            rows = run.batch(number)
+            much = np.full(len(rows["tokens"]), poisons.get(number, 0.0), np.float32)
+            return rows | {"poison": much}
+
+        return dataclasses.replace(run, batch=batch, objective=Poisoned(run.objective))
+
+    return built
+
+
+if __name__ == "__main__":
+    from firth.cli import main
+
+    poisons = {int(number): float(value) for number, value in json.loads(sys.argv[1]).items()}
+    experiment.build = poison(poisons, range(int(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(main(["train", *sys.argv[4:]]))

@@ -1,0 +1,80 @@
+"""Compiled programs: found again by the next process, and never a torn one."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax._src import monitoring
+
+from firth.training.compiled import Compiled, keep_compiled
+
+
+@pytest.fixture
+def hits(monkeypatch):
+    """How many programs came from the cache, counted from now on; all are kept."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    before = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    events = []
+
+    def listen(name, **_):
+        if name == "/jax/compilation_cache/cache_hits":
+            events.append(name)
+
+    monitoring.register_event_listener(listen)
+    yield events
+    monitoring.unregister_event_listener(listen)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+
+
+def compile_in(workdir, seal=True):
+    """A run that compiles one program."""
+    with keep_compiled(workdir) as compiled:
+        jax.clear_caches()
+        result = jax.jit(lambda x: jnp.sin(x) * 3 + 1)(jnp.ones(3))
+        if seal:
+            compiled.seal()
+    assert jax.config.jax_compilation_cache_dir is None
+    return result
+
+
+def kept(workdir):
+    return sorted((workdir / "compiled").glob("*-cache"))
+
+
+def test_a_restart_does_not_compile_again(tmp_path, hits):
+    first = compile_in(tmp_path)
+    assert kept(tmp_path) and not hits
+    assert (compile_in(tmp_path) == first).all()
+    assert hits
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty", "seal", "no seal"])
+def test_a_torn_file_is_compiled_anew_and_replaced(tmp_path, hits, harm):
+    compile_in(tmp_path)
+    whole = {path: path.read_bytes() for path in kept(tmp_path)}
+    for path, data in whole.items():
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+        path.write_bytes({"flip": flipped, "cut": data[:middle], "empty": b""}.get(harm, data))
+    seal = tmp_path / "compiled" / "seal.json"
+    if harm == "seal":
+        seal.write_text(seal.read_text()[:-9])
+    elif harm == "no seal":  # killed between writing a program and sealing it
+        seal.unlink()
+    compile_in(tmp_path)
+    assert not hits
+    compile_in(tmp_path)
+    assert hits
+    Compiled(tmp_path).clean()
+    assert kept(tmp_path) == sorted(whole)
+
+
+def test_what_is_set_by_the_user_stays(tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    try:
+        with keep_compiled(tmp_path / "work") as compiled:
+            assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
+            compiled.seal()
+        assert not (tmp_path / "work").exists()
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
