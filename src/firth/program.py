@@ -11,10 +11,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import NamedSharding
 
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.objectives import carry_of
+from firth.reduction import over_data
 from firth.training import optim, partition, recovery
 from firth.training.state import TrainState
 
@@ -49,9 +51,9 @@ def lay_out(model, objective, config, steps: int, mesh) -> Program:
         return TrainState.create(model.init(key, tokens)["params"], optimizer, carry, window)
 
     shapes = jax.eval_shape(init, jax.random.key(config.seed, impl=config.rng))
-    shardings = partition.shardings_of(shapes, mesh)
+    shardings = partition.shardings_of(shapes, mesh, zero1=config.mesh.get("zero1", False))
     step = jax.jit(
-        make_step(model, objective, optimizer, schedule, config),
+        make_step(model, objective, optimizer, schedule, config, mesh),
         in_shardings=(shardings, None),
         out_shardings=(shardings, None, None),
         donate_argnums=0,
@@ -74,17 +76,28 @@ def check_rows(config, mesh):
         )
 
 
-def make_step(model, objective, optimizer, schedule, config):
+def make_step(model, objective, optimizer, schedule, config, mesh=None):
     """The train step: a pure function (state, batch) -> (state, metrics, squared norms).
 
     Metrics are {name: (sum, weight)}; the norms are one number a parameter, so that the host can
     name the tensor in which a value stopped being finite. Such a step changes no parameter, and so
     does one whose loss is a spike.
+    `mesh` is that of the devices that it runs on; without, nothing says where anything lies.
     """
     static = config.objective.get("static", False)
     policy = recovery.read_policy(config)
-    frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
-    losses_of = bound(model, functools.partial(objective.losses, train=True))
+    gradient = over_data(make_gradient(model, objective, config), objective, config, mesh)
+
+    def scatter(tree):
+        """Lay parameters or gradients out as the moments are: under ZeRO-1, over `data` too."""
+        if mesh is None or not config.mesh.get("zero1", False):
+            return tree
+        specs = partition.moment_specs(tree, mesh)
+        return jax.tree.map(
+            lambda x, spec: jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec)),
+            tree,
+            specs,
+        )
 
     def step(state, batch):
         # Every random choice hangs on (seed, step), or for static masks on the example alone.
@@ -94,48 +107,20 @@ def make_step(model, objective, optimizer, schedule, config):
         weights = objective.weights(batch)  # of the whole batch: accumulation stays exact
         if state.carry:
             batch |= {"carry": state.carry}
-
-        def loss_of(params, micro, number):
-            params = jax.tree.map(
-                lambda p, stop: jax.lax.stop_gradient(p) if stop else p, params, frozen(params)
-            )
-            rngs = {"dropout": jax.random.fold_in(dropout_key, number)}
-            sums, measured, *carry = losses_of(params, micro, rngs=rngs)
-            terms = objective.coefficients
-            loss = sum(c * sums[t] / jnp.maximum(weights[t], 1.0) for t, c in terms.items())
-            return loss, (measured, carry)
-
-        gradient = jax.value_and_grad(loss_of, has_aux=True)
-        if config.accumulate == 1:
-            (loss, (measured, carry)), grads = gradient(state.params, batch, 0)
-        else:
-            micros = jax.tree.map(functools.partial(split_rows, n=config.accumulate), batch)
-
-            def part(micro, number):
-                (loss, (measured, carry)), grads = gradient(state.params, micro, number)
-                return (loss, measured, grads), carry
-
-            shapes, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], micros), 0)
-            zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-
-            def accumulate(total, numbered):
-                added, carry = part(*numbered)
-                return jax.tree.map(jnp.add, total, added), carry
-
-            numbered = (micros, jnp.arange(config.accumulate))
-            (loss, measured, grads), carry = jax.lax.scan(accumulate, zeros, numbered)
-            carry = jax.tree.map(join_rows, carry)
+        (loss, measured, grads), carry = gradient(state.params, batch, weights, dropout_key)
 
         rate = schedule(state.step)
+        grads, old_params = scatter(grads), scatter(state.params)
         squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, jax.tree.map(lambda u: -rate * u, updates))
+        updates, opt_state = optimizer.update(grads, state.opt_state, old_params)
+        params = optax.apply_updates(old_params, jax.tree.map(lambda u: -rate * u, updates))
 
         finite, spike, losses = recovery.judge(state.losses, loss, squares, policy.deviations)
         counts = finite & ~spike
         new = (params, opt_state, carry[0] if carry else {})
-        old = (state.params, state.opt_state, state.carry)
+        old = (old_params, state.opt_state, state.carry)
         kept = jax.tree.map(lambda new, old: jnp.where(counts, new, old), new, old)
+        kept = scatter(kept[0]), *kept[1:]
         state = TrainState(state.step + 1, state.skipped + ~counts, *kept, losses)
         measured |= {
             "loss": (loss, jnp.ones(())),
@@ -148,6 +133,48 @@ def make_step(model, objective, optimizer, schedule, config):
         return state, measured, squares
 
     return step
+
+
+def make_gradient(model, objective, config):
+    """Function (params, batch, weights, key) -> ((loss, metrics, gradient), carry).
+
+    `weights` are what each term of the loss is divided by, `key` is that of dropout. The carry is a
+    list: that of the next batch, or nothing.
+    """
+    frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
+    losses_of = bound(model, functools.partial(objective.losses, train=True))
+
+    def gradient(params, batch, weights, key):
+        def loss_of(params, micro, number):
+            params = jax.tree.map(
+                lambda p, stop: jax.lax.stop_gradient(p) if stop else p, params, frozen(params)
+            )
+            rngs = {"dropout": jax.random.fold_in(key, number)}
+            sums, measured, *carry = losses_of(params, micro, rngs=rngs)
+            terms = objective.coefficients
+            loss = sum(c * sums[t] / jnp.maximum(weights[t], 1.0) for t, c in terms.items())
+            return loss, (measured, carry)
+
+        def part(micro, number):
+            differentiate = jax.value_and_grad(loss_of, has_aux=True)
+            (loss, (measured, carry)), grads = differentiate(params, micro, number)
+            return (loss, measured, grads), carry
+
+        if config.accumulate == 1:
+            return part(batch, 0)
+        micros = jax.tree.map(functools.partial(split_rows, n=config.accumulate), batch)
+        shapes, _ = jax.eval_shape(part, jax.tree.map(lambda x: x[0], micros), 0)
+        zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+        def accumulate(total, numbered):
+            added, carry = part(*numbered)
+            return jax.tree.map(jnp.add, total, added), carry
+
+        numbered = (micros, jnp.arange(config.accumulate))
+        total, carry = jax.lax.scan(accumulate, zeros, numbered)
+        return total, jax.tree.map(join_rows, carry)
+
+    return gradient
 
 
 def split_rows(x, n: int):

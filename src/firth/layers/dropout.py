@@ -1,19 +1,68 @@
 """Dropout whose random bits cost a fraction of the matrix products around it."""
 
+import contextlib
+import contextvars
+import math
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.extend import random
+
+# The axis of the mesh over which devices run this code for rows of their own (`jax.shard_map`).
+_rows_axis = contextvars.ContextVar("rows_axis", default=None)
 
 
-def keep_mask(key, rate: float, shape: tuple[int, ...]):
+@contextlib.contextmanager
+def rows_over(axis: str):
+    """While this code is traced under `jax.shard_map`, draw each device's part of a whole batch.
+
+    So dropout is the same for any number of devices, as it is when the partitioner cuts the batch.
+    """
+    token = _rows_axis.set(axis)
+    try:
+        yield
+    finally:
+        _rows_axis.reset(token)
+
+
+def draw_bits(key, shape: tuple[int, ...], axis: str | None = None):
+    """Random uint32 of `shape`: those of `jax.random.bits`, or with `axis` this device's rows.
+
+    With `axis` the draw is that of all devices along it, of which each has the rows (the first
+    axis) that are its own. What threefry draws is a function of an element's place in the array;
+    other generators have no such thing, and there every device has a key of its own.
+    """
+    if axis is None:
+        return jax.random.bits(key, shape, jnp.uint32)
+    index = jax.lax.axis_index(axis)
+    if jax.random.key_impl(key) != "threefry2x32":
+        return jax.random.bits(jax.random.fold_in(key, index), shape, jnp.uint32)
+    size = math.prod(shape)
+    first = np.arange(jax.lax.axis_size(axis), dtype=np.uint64) * size  # of 64 bits, as two words
+    first_high, first_low = (jnp.asarray(w, jnp.uint32) for w in (first >> 32, first & 0xFFFFFFFF))
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    place = sum(
+        jax.lax.broadcasted_iota(jnp.uint32, shape, i) * np.uint32(stride)
+        for i, stride in enumerate(strides)
+    )
+    low = first_low[index] + place
+    high = first_high[index] + (low < place).astype(jnp.uint32)
+    one, other = random.threefry2x32_p.bind(*jax.random.key_data(key), high, low)
+    return one ^ other
+
+
+def keep_mask(key, rate: float, shape: tuple[int, ...], rows: bool = True):
     """Bernoulli mask: bool array of `shape`, False with probability `rate`.
 
     Sixteen random bits an element instead of 32-bit floats: half the work of the counter-based
-    generator, and the rate is met to 2**-17. Values do not depend on how the array is sharded.
+    generator, and the rate is met to 2**-17. Values do not depend on how the array is sharded;
+    `rows` says whether its first axis is the rows of a batch.
     """
     *outer, last = shape
     words = (last + 1) // 2
-    bits = jax.random.bits(key, (*outer, words), jnp.uint32)
+    bits = draw_bits(key, (*outer, words), _rows_axis.get() if rows else None)
     halves = jax.lax.bitcast_convert_type(bits, jnp.uint16).reshape(*outer, 2 * words)
     return halves[..., :last] >= round(rate * 65536)
 
@@ -27,10 +76,13 @@ class Dropout(nn.Module):
     rate: float
 
     @nn.compact
-    def __call__(self, x, *, train: bool):
-        """Return `x`, any shape, with its own dtype."""
+    def __call__(self, x, *, train: bool, rows: bool = True):
+        """Return `x`, any shape, with its own dtype.
+
+        `rows` is False for what all rows of a batch share, such as a table.
+        """
         if not train or self.rate == 0.0:
             return x
         drop = round(self.rate * 65536) / 65536
-        keep = keep_mask(self.make_rng("dropout"), drop, x.shape)
+        keep = keep_mask(self.make_rng("dropout"), drop, x.shape, rows)
         return jnp.where(keep, x * jnp.asarray(1 / (1 - drop), x.dtype), 0)

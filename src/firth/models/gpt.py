@@ -123,7 +123,7 @@ class Encoder(nn.Module):
                 f"(model.max_length={c.max_length})"
             )
         if train and c.matrix_dropout:
-            matrix_RD = self.drop(self._matrix(), train=train)
+            matrix_RD = self.drop(self._matrix(), train=train, rows=False)
             return matrix_RD[tokens_BL] + matrix_RD[c.vocab_size :][:L]
         return self.drop(self.word(tokens_BL) + self.position(jnp.arange(L)), train=train)
 

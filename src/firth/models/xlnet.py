@@ -204,7 +204,8 @@ class Encoder(nn.Module):
             begin = self.mask_embedding.astype(c.dtype)
             query_BPD = jnp.broadcast_to(begin, (*order[1].shape, D))
             query_BPD = self.drop(query_BPD, train=train)
-        context = context._replace(distances=self.drop(distance_TRD, train=train))
+        distance_TRD = self.drop(distance_TRD, train=train, rows=False)
+        context = context._replace(distances=distance_TRD)
         (last_BLD, query_BPD), layers, probs = self.stack(
             (e_BLD, query_BPD), context, past_NBMD, train=train, attentions=attentions
         )

@@ -160,8 +160,11 @@ def scatter(x_BL, positions_BP, weights_BP, values_BP):
     """`x_BL` with the values (array or scalar) at the positions whose slots are used."""
     # Unused slots write beyond the row, that is nowhere: position 0 may be a chosen one.
     target_BP = jnp.where(weights_BP > 0, positions_BP, x_BL.shape[1])
-    rows_B1 = jnp.arange(x_BL.shape[0])[:, None]
-    return x_BL.at[rows_B1, target_BP].set(jnp.asarray(values_BP, x_BL.dtype), mode="drop")
+    values_BP = jnp.broadcast_to(jnp.asarray(values_BP, x_BL.dtype), target_BP.shape)
+    # Row by row, so that the partitioner sees that no row needs another device's indices.
+    return jax.vmap(lambda x_L, at_P, values_P: x_L.at[at_P].set(values_P, mode="drop"))(
+        x_BL, target_BP, values_BP
+    )
 
 
 def replace(keys_B, tokens_BL, positions_BP, weights_BP, *, mask_id, vocab_size, rates, avoid=()):

@@ -2,14 +2,24 @@
 
 Models carry no sharding annotations. The table maps regular expressions on a leaf's path to a
 PartitionSpec, and is applied to the shapes of the whole state: an optimiser's moments live at
-paths that end like their parameter's, so they follow it.
+paths that end like their parameter's, so they follow it. Every layout is this table on a mesh:
+
+    data    every device has the parameters, and rows of its own
+    zero1   the same, but the moments are divided over `data` as well (Rajbhandari et al. 2020,
+            stage 1: gradients are reduce-scattered, updated parameters gathered)
+    fsdp    parameters and moments are divided, and gathered layer by layer where they are used
+            (Rajbhandari et al. 2020, stage 3; Zhao et al. 2023)
+    tensor  each device computes some of the heads and of the MLP's hidden units (Shoeybi et al.
+            2019, section 3)
 """
 
+import functools
 import math
 import re
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -41,11 +51,19 @@ REPLICATED = (
 def create_mesh(spec=None, devices=None) -> Mesh:
     """Mesh with axes data, fsdp, tensor; a size of -1 takes the devices that are left.
 
-    Raises FirthError when the sizes do not multiply to the number of devices.
+    `slices` of the spec (1 if it is not there) says over how many slices of a pod, joined by the
+    data-centre network, the devices are spread: `data` is cut by them first, so that sums over
+    `data` alone leave a slice. Devices that name no slice are taken in blocks, as a simulation.
+    `devices` may also be those of a topology that is only described.
+
+    Raises FirthError when the sizes do not multiply to the number of devices, and for slices that
+    do not divide `data` or are not those of the devices.
     """
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(spec, len(devices))
-    return jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+    slices = int(spec.get("slices", 1)) if spec else 1
+    array = _arranged(sizes, slices, devices)
+    return Mesh(array, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def mesh_sizes(spec, devices: int) -> list[int]:
@@ -58,6 +76,30 @@ def mesh_sizes(spec, devices: int) -> list[int]:
         shape = ", ".join(f"{a}={s}" for a, s in zip(AXES, sizes, strict=True))
         raise FirthError(f"mesh ({shape}) does not cover the {devices} devices at hand")
     return sizes
+
+
+def _arranged(sizes: list[int], slices: int, devices) -> np.ndarray:
+    """The devices as an array of `sizes`, neighbours on the fast network lying side by side."""
+    named = {getattr(device, "slice_index", None) for device in devices}
+    found = len(named)
+    # GPUs name their hosts so; those may be one mesh without a word about it, a TPU's slices not.
+    if None not in named and found != slices and (slices > 1 or devices[0].platform == "tpu"):
+        raise FirthError(f"mesh.slices={slices}, but the devices belong to {found}; set that")
+    arrange = functools.partial(mesh_utils.create_device_mesh, allow_split_physical_axes=True)
+    data, *rest = sizes
+    if slices < 1 or data % slices:
+        raise FirthError(
+            f"mesh.slices={slices} does not divide mesh.data={data}: only `data` runs over slices"
+        )
+    if slices == 1:
+        return arrange(sizes, devices)
+    within, across = (data // slices, *rest), (slices, 1, 1)
+    if None not in named:
+        return mesh_utils.create_hybrid_device_mesh(
+            within, across, devices, allow_split_physical_axes=True
+        )
+    blocks = np.split(np.asarray(devices), slices)
+    return np.concatenate([arrange(within, list(block)) for block in blocks])
 
 
 def leaf_path(path) -> str:
@@ -97,10 +139,38 @@ def ways(axis, mesh: Mesh) -> int:
     return math.prod(mesh.shape[name] for name in names)
 
 
-def shardings_of(shapes, mesh: Mesh, rules=RULES):
-    """Tree of NamedSharding for a tree of shapes (from `jax.eval_shape`)."""
+def shardings_of(shapes, mesh: Mesh, rules=RULES, *, zero1: bool = False):
+    """Tree of NamedSharding for a tree of shapes (from `jax.eval_shape`).
+
+    With `zero1`, what lies under `opt_state` is divided over `data` on top of the rules.
+    """
+
+    def sharding(path, leaf):
+        spec = spec_of(path, leaf.shape, mesh, rules)
+        if zero1 and path.startswith("opt_state/"):
+            spec = divided(spec, path, leaf.shape, mesh)
+        return NamedSharding(mesh, spec)
+
+    return map_with_path(sharding, shapes)
+
+
+def divided(spec: P, path: str, shape: tuple[int, ...], mesh: Mesh) -> P:
+    """The spec with `data` on the first dimension that is whole and that it divides, if any is.
+
+    As the rules, it leaves the leading axis of scanned layers alone.
+    """
+    entries = list(spec) + [None] * (len(shape) - len(spec))
+    for i in range("/layers/" in path, len(shape)):
+        if entries[i] is None and shape[i] % mesh.shape["data"] == 0:
+            entries[i] = "data"
+            return P(*entries)
+    return spec
+
+
+def moment_specs(params, mesh: Mesh):
+    """Tree of PartitionSpec that ZeRO-1 gives to the moments of these parameters."""
     return map_with_path(
-        lambda path, leaf: NamedSharding(mesh, spec_of(path, leaf.shape, mesh, rules)), shapes
+        lambda path, leaf: divided(spec_of(path, leaf.shape, mesh), path, leaf.shape, mesh), params
     )
 
 
