@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -12,38 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_corpora import as_text, make_documents, same_files
 
 from firth.data.parts import Options, Part, load_part, save_part
 from firth.data.prepare import main, prepare
 from firth.data.store import open_store
 from firth.data.tokenize import load_tokenizer, train_tokenizer
 from firth.errors import FirthError
-
-WORDS = "the vase broke when it fell off table Mr. hall 3.14 wishing café and nobody mended"
-
-
-def sentence(rng):
-    return " ".join(["The", *rng.choices(WORDS.split(), k=rng.randrange(3, 12)), "end."])
-
-
-def make_documents(count, seed=0):
-    """Documents of lines of sentences."""
-    rng = random.Random(seed)
-    return [
-        [[sentence(rng) for _ in range(rng.randrange(1, 5))] for _ in range(rng.randrange(1, 6))]
-        for _ in range(count)
-    ]
-
-
-def as_text(documents):
-    return "\n\n".join("\n".join(" ".join(line) for line in d) for d in documents) + "\n"
-
-
-def same_files(one, other):
-    names = sorted(str(p.relative_to(one)) for p in one.rglob("*") if p.is_file())
-    assert names == sorted(str(p.relative_to(other)) for p in other.rglob("*") if p.is_file())
-    assert len(names) >= 6
-    return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
 def run(program, *arguments, **options):

@@ -25,6 +25,7 @@ import numpy as np
 from firth.data.tokenize import load_tokenizer
 from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
+from firth.paths import is_url
 
 VERSION = 1
 ARRAYS = ("tokens.npy", "sentences.npy", "documents.npy")
@@ -95,11 +96,15 @@ class Store:
 
 
 def open_store(path: str | os.PathLike, verify: bool = True) -> Store:
-    """Open the store in directory `path`.
+    """Open the store in directory `path`, or at a URL (gs://...), of which it makes a local copy.
 
     Sizes, dtypes and lengths are always checked; `verify` also checks the sha256 of every file
     (one sequential read, about a second per gigabyte). Raises FirthError naming the damaged file.
     """
+    if is_url(path):
+        from firth.data.staging import stage
+
+        path = stage(path)
     path = Path(path)
     manifest_path = path / "manifest.json"
     try:
@@ -109,7 +114,7 @@ def open_store(path: str | os.PathLike, verify: bool = True) -> Store:
             f"{path} is not a corpus store: cannot read manifest.json ({error.strerror}); "
             "make one with firth prepare"
         ) from None
-    manifest = _read_manifest(manifest_path, text)
+    manifest = read_manifest(manifest_path, text)
     for name, entry in manifest["files"].items():
         _check_file(path / name, entry, verify)
     tokens, sentences, documents = (_map_array(path / name) for name in ARRAYS)
@@ -119,7 +124,8 @@ def open_store(path: str | os.PathLike, verify: bool = True) -> Store:
     )
 
 
-def _read_manifest(path: Path, text: bytes) -> dict:
+def read_manifest(path: str | os.PathLike, text: bytes) -> dict:
+    """The manifest in `text`, found at `path`; FirthError unless it is one of this version."""
     try:
         manifest = json.loads(text)
         version = manifest["version"]
@@ -151,8 +157,8 @@ def _check_file(path: Path, entry: dict, verify: bool) -> None:
         )
     if verify and _sha256(path) != entry["sha256"]:
         raise FirthError(
-            f"{path} is damaged: its sha256 is not the manifest's; copy it again or prepare the "
-            "corpus again"
+            f"{path} is damaged: its sha256 is not the manifest's; remove it and copy it again "
+            "(one staged from a URL is, by the same command) or prepare the corpus again"
         )
 
 

@@ -1,0 +1,134 @@
+"""Local paths and URLs by one interface."""
+
+import hashlib
+import uuid
+
+import pytest
+
+from firth import paths
+from firth.errors import FirthError
+
+CONTENT = bytes(range(256)) * 40
+ENTRY = {"bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
+
+
+@pytest.fixture(params=["memory", "file"])
+def url(request, tmp_path):
+    """An empty place of each kind."""
+    return f"memory://{uuid.uuid4().hex}" if request.param == "memory" else f"file://{tmp_path}/far"
+
+
+@pytest.mark.parametrize(
+    ("path", "remote"),
+    [("gs://b/x", True), ("memory://x", True), ("a/b", False), ("tfds:glue:x", False), ("", False)],
+)
+def test_what_is_a_url(path, remote):
+    assert paths.is_url(path) == remote
+
+
+def test_files_come_back(url, tmp_path):
+    assert paths.sizes(url) == {} and paths.read_bytes(f"{url}/a") is None
+    paths.probe(url)
+    assert paths.sizes(url) == {}
+    paths.write_bytes(f"{url}/a", b"one")
+    (tmp_path / "b").write_bytes(CONTENT)
+    paths.upload(tmp_path / "b", f"{url}/deep/er/b")
+    assert paths.sizes(url) == {"a": 3, "deep/er/b": len(CONTENT)}
+    assert paths.sizes(f"{url}/") == paths.sizes(url)
+    assert paths.read_bytes(f"{url}/a") == b"one"
+    (found,) = paths.find(f"{url}/**/b")
+    assert paths.find(f"{url}/deep/er/b") == [found] and paths.about(found)["size"] == len(CONTENT)
+    with paths.open_binary(found) as file:
+        assert file.read() == CONTENT and file.tell() == len(CONTENT)
+    paths.remove(f"{url}/deep")
+    paths.remove(f"{url}/deep")
+    assert paths.sizes(url) == {"a": 3}
+
+
+def test_local_files_are_written_whole(tmp_path, monkeypatch):
+    paths.write_bytes(tmp_path / "a", b"old")
+
+    def fail(*_):
+        raise OSError("no")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="no"):
+        paths.write_bytes(tmp_path / "a", b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert paths.read_bytes(tmp_path / "a") == b"old" and paths.read_bytes(tmp_path / "b") is None
+
+
+def test_an_interrupted_copy_goes_on(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "_CHUNK", 1000)
+    paths.write_bytes(f"{url}/a", CONTENT)
+    fetched, fails = [], [5]
+
+    class Wire:
+        """A file that the network takes away after some reads."""
+
+        def __init__(self, file):
+            self.file = file
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def seek(self, at):
+            self.file.seek(at)
+
+        def read(self, size):
+            if fails and fails[0] == len(fetched):
+                fails.pop()
+                raise ConnectionError("reset by peer")
+            fetched.append(self.file.read(size))
+            return fetched[-1]
+
+    whole = paths.open_binary
+    monkeypatch.setattr(paths, "open_binary", lambda url: Wire(whole(url)))
+    with pytest.raises(FirthError, match=r"cannot copy .*/a: ConnectionError: reset by peer"):
+        paths.download(f"{url}/a", tmp_path / "a", ENTRY)
+    assert not (tmp_path / "a").exists() and (tmp_path / "a.part").stat().st_size == 5000
+    paths.download(f"{url}/a", tmp_path / "a", ENTRY)
+    assert (tmp_path / "a").read_bytes() == CONTENT and not (tmp_path / "a.part").exists()
+    assert sum(map(len, fetched)) == len(CONTENT)  # nothing twice
+
+
+def test_a_wrong_beginning_is_fetched_again(url, tmp_path):
+    paths.write_bytes(f"{url}/a", CONTENT)
+    for wrong in (b"x" * 5000, CONTENT + b"more", CONTENT[:-1] + b"x"):
+        (tmp_path / "a.part").write_bytes(wrong)
+        paths.download(f"{url}/a", tmp_path / "a", ENTRY)
+        assert (tmp_path / "a").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "content",
+    [CONTENT[:300] + b"x" + CONTENT[301:], CONTENT[:-1], CONTENT + b"x", b""],
+    ids=["flipped", "short", "long", "empty"],
+)
+def test_another_file_than_described_is_named(url, tmp_path, content):
+    paths.write_bytes(f"{url}/a", content)
+    with pytest.raises(FirthError, match=r"/a is damaged"):
+        paths.download(f"{url}/a", tmp_path / "a", ENTRY)
+    assert list(tmp_path.glob("a*")) == []
+
+
+def test_what_cannot_be_reached(tmp_path):
+    with pytest.raises(FirthError, match="Protocol not known: nowhere; the package"):
+        paths.probe("nowhere://bucket")
+    (tmp_path / "taken").write_text("a file where the folder would be")
+    with pytest.raises(FirthError, match=r"cannot write file://.*taken/.*; check the address"):
+        paths.probe(f"file://{tmp_path}/taken/run")
+
+
+def test_the_cache_is_where_it_is_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRTH_CACHE", str(tmp_path))
+    folder = paths.cache_folder("stores", "gs://bucket/wiki/", "0123456789abcdef0123")
+    assert folder == tmp_path / "stores" / "wiki-0123456789abcdef" and folder.is_dir()
+    assert paths.cache_folder("runs", "gs://a/x/") == paths.cache_folder("runs", "gs://a/x")
+    assert paths.cache_folder("runs", "gs://a/x") != paths.cache_folder("runs", "gs://b/x")
+    monkeypatch.setenv("FIRTH_CACHE", "/proc/none")
+    with pytest.raises(FirthError, match="set FIRTH_CACHE"):
+        paths.cache_folder("stores", "gs://bucket/wiki")
