@@ -5,6 +5,7 @@ loading those that an earlier, interrupted run has left and making the rest.
 """
 
 import concurrent.futures
+import io
 import itertools
 import multiprocessing
 import os
@@ -24,6 +25,7 @@ from firth.data.store import explained, token_dtype
 from firth.data.text import Batch, Block, read_documents
 from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
+from firth.paths import read_bytes, write_bytes
 
 
 class Options(NamedTuple):
@@ -85,23 +87,21 @@ def encode_blocks(blocks: Sequence[Block], memo: MemoTokenizer, options: Options
     )
 
 
-def save_part(path: Path, part: Part) -> None:
-    """Write a part whole or not at all. Raises FirthError when it cannot be written."""
-    temporary = path.with_suffix(f".{os.getpid()}")
+def save_part(path: str | os.PathLike, part: Part) -> None:
+    """Write a part, to a file or a URL. Raises FirthError when it cannot be written."""
+    content = io.BytesIO()
+    np.savez(content, **part._asdict())
     with explained(path):
-        try:
-            with temporary.open("wb") as file:
-                np.savez(file, **part._asdict())
-            os.replace(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_bytes(path, content.getvalue())
 
 
-def load_part(path: Path) -> Part | None:
+def load_part(path: str | os.PathLike) -> Part | None:
     """The part in a file; None where there is none or it is damaged (the CRCs are checked)."""
+    content = read_bytes(path)
+    if content is None:
+        return None
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return Part(*(arrays[name] for name in Part._fields))
     except Exception:  # numpy and zipfile raise a dozen kinds for damaged files
         return None
@@ -109,8 +109,8 @@ def load_part(path: Path) -> Part | None:
 
 def make_parts(
     batches: Iterable[Batch], folder: Path, tokenizer: Tokenizer, options: Options, workers: int
-) -> Iterator[tuple[Batch, Part, bool]]:
-    """Yield (batch, part, made now rather than found) in the order of the batches.
+) -> Iterator[tuple[int, Part, bool]]:
+    """Yield (bytes read by then, part, made now rather than found) in the order of the batches.
 
     Parts are written into `folder` as they are made. Holds about two batches a worker in memory.
     """
@@ -120,17 +120,17 @@ def make_parts(
             path = folder / f"{number:06d}.npz"
             part = load_part(path)
             future = None if part else pool.submit(batch.blocks, path)
-            waiting.append((batch, part, path, future))
+            waiting.append((batch.position, part, path, future))
             if len(waiting) > 2 * workers:
                 yield _next_part(waiting)
         while waiting:
             yield _next_part(waiting)
 
 
-def _next_part(waiting: deque) -> tuple[Batch, Part, bool]:
-    batch, part, path, future = waiting.popleft()
+def _next_part(waiting: deque) -> tuple[int, Part, bool]:
+    position, part, path, future = waiting.popleft()
     if future is None:
-        return batch, part, False
+        return position, part, False
     try:
         future.result()
     except BrokenProcessPool:
@@ -142,7 +142,7 @@ def _next_part(waiting: deque) -> tuple[Batch, Part, bool]:
     part = load_part(path)
     if part is None:
         raise FirthError(f"{path} cannot be read back; run the same command again")
-    return batch, part, True
+    return position, part, True
 
 
 class _Workers:

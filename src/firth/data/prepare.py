@@ -6,13 +6,14 @@ The input is cut into batches of a few megabytes (`text.py`), worker processes s
 them into parts (`parts.py`), and the parts are appended to the store in the order of the input.
 Parts are kept in OUTPUT.partial/ until the store is complete, so that a run that was killed goes on
 where it was, provided that input, tokenizer and options are the same. The store depends on the
-text, the tokenizer and the options alone, not on workers or interruptions: another runner gets the
-same bytes from `read_batches`, `encode_blocks` and `StoreWriter`.
+text, the tokenizer and the options alone, not on workers or interruptions; with `--runner` the
+parts come from Apache Beam (`beam.py`), and are the same bytes once they are together. A store at a
+URL (`--output gs://...`) is put together on local disk and then copied there.
 """
 
 import argparse
 import contextlib
-import fcntl
+import hashlib
 import json
 import math
 import os
@@ -23,7 +24,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import firth
-from firth.data.parts import Options, make_parts
+from firth.data.destination import check_output, locked, place, put_store, unfinished
+from firth.data.parts import Options, Part, make_parts
 from firth.data.progress import Progress
 from firth.data.store import Store, StoreWriter, explained, open_store
 from firth.data.text import (
@@ -38,6 +40,7 @@ from firth.data.tokenize import load_tokenizer, train_tokenizer
 from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 from firth.files import write_json
+from firth.paths import is_url
 
 _CHOICES = {
     "format": (None, *FORMATS),
@@ -66,18 +69,23 @@ def prepare(
     workers: int | None = None,
     overwrite: bool = False,
     block_bytes: int = BLOCK_BYTES,
+    runner: str = "local",
+    runner_arguments: Sequence[str] = (),
 ) -> Store:
     """Tokenise a corpus into a store at `output` and open it.
 
     Args:
-        inputs: file names, glob patterns or `tfds:NAME[:split]`.
+        inputs: file names, glob patterns or URLs of either, or `tfds:NAME[:split]`.
         tokenizer: becomes part of the store.
-        output: the directory to make; OUTPUT.partial beside it holds unfinished work.
+        output: the directory to make; OUTPUT.partial beside it holds unfinished work. Or a URL;
+            then the cache (see `paths.cache_folder`) holds the work.
         options: format, field, document and sentence rules, treatment of undecodable bytes.
         workers: processes; None takes the cores that this process may use. With more than one, a
             script must call this under `if __name__ == "__main__":`, as multiprocessing requires.
         overwrite: replace the store at `output`, once the new one is complete.
         block_bytes: text in one unit of work.
+        runner: "local" for `workers` processes here, or a runner of Apache Beam, which takes
+            `runner_arguments` as its options.
 
     Raises FirthError for missing, empty or bad input, an output that exists, a full disk.
     """
@@ -85,31 +93,41 @@ def prepare(
         if getattr(options, name) not in choices:
             known = ", ".join(str(c) for c in choices)
             raise FirthError(f"{name} is {getattr(options, name)!r}; expected one of {known}")
-    output = Path(output)
-    _check_output(output, overwrite)
+    output = place(output)
+    check_output(output, overwrite)
     sources = find_sources(inputs, options.format)
     _check_newlines(sources, tokenizer, options)
-    partial = output.with_name(output.name + ".partial")
-    with _locked(partial):
-        _check_plan(partial, sources, tokenizer, options, block_bytes)
+    partial = unfinished(output)
+    with locked(partial):
+        plan = _check_plan(partial, sources, tokenizer, options, block_bytes, runner)
         if not (partial / "store").exists():
-            _write_store(partial, sources, tokenizer, options, workers or _cores(), block_bytes)
-        with explained(output):
-            if output.exists():
-                shutil.rmtree(partial / "replaced", ignore_errors=True)
-                output.rename(partial / "replaced")
-            (partial / "store").rename(output)
+            if runner == "local":
+                batches = read_batches(sources, options.field, options.errors, block_bytes)
+                parts = make_parts(
+                    batches, partial / "parts", tokenizer, options, workers or _cores()
+                )
+            else:
+                # Workers elsewhere see the URL. Parts of other plans lie beside these, in vain.
+                folder = f"{output}.partial/{plan}" if is_url(output) else partial / "parts"
+                parts = _make_parts_with_beam()(
+                    sources, folder, tokenizer, options, block_bytes, runner, runner_arguments
+                )
+            _write_store(partial, sources, tokenizer, options, parts)
+        put_store(partial, output)
         shutil.rmtree(partial, ignore_errors=True)
     return open_store(output, verify=False)
 
 
-def _check_output(output: Path, overwrite: bool) -> None:
-    if not output.exists():
-        return
-    if not overwrite:
-        raise FirthError(f"{output} exists; replace it with --overwrite or choose another --output")
-    if not (output / "manifest.json").is_file():
-        raise FirthError(f"{output} is not a corpus store, so --overwrite leaves it alone")
+def _make_parts_with_beam():
+    try:
+        from firth.data.beam import make_parts as make_parts_with_beam
+    except ModuleNotFoundError as error:
+        if error.name.split(".")[0] != "apache_beam":
+            raise
+        raise FirthError(
+            "--runner needs Apache Beam; install it with pip install 'firth[beam]'"
+        ) from None
+    return make_parts_with_beam
 
 
 def _check_newlines(sources: Sequence[Source], tokenizer: Tokenizer, options: Options) -> None:
@@ -127,37 +145,27 @@ def _check_newlines(sources: Sequence[Source], tokenizer: Tokenizer, options: Op
         )
 
 
-@contextlib.contextmanager
-def _locked(partial: Path) -> Iterator[None]:
-    """Make the folder of unfinished work and keep other runs out of it."""
-    with explained(partial):
-        partial.mkdir(parents=True, exist_ok=True)
-        lock = (partial / "lock").open("w")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FirthError(
-                f"another firth prepare is writing {partial}; wait for it or choose another output"
-            ) from None
-        yield
-
-
 def _check_plan(
     partial: Path,
     sources: Sequence[Source],
     tokenizer: Tokenizer,
     options: Options,
     block_bytes: int,
-) -> None:
-    """Keep the parts of an earlier run if it did what this one is to do; else begin anew."""
+    runner: str,
+) -> str:
+    """Keep the parts of an earlier run if it did what this one is to do; else begin anew.
+
+    Returns the digest of what is to be done.
+    """
     plan = {
         "firth": firth.__version__,
         "input": [source.fingerprint() for source in sources],
         "tokenizer": tokenizer.digest,
         "options": options._asdict(),
         "block_bytes": block_bytes,
+        "cut": "local" if runner == "local" else "beam",
     }
+    digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     path, parts = partial / "plan.json", partial / "parts"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -165,7 +173,7 @@ def _check_plan(
         found = None
     if found == plan:
         _note(f"going on with {len(list(parts.glob('*.npz')))} parts found in {partial}")
-        return
+        return digest
     if found is not None:
         _note(f"beginning anew: input, tokenizer or options differ from those of {partial}")
     with explained(partial):
@@ -173,6 +181,7 @@ def _check_plan(
             shutil.rmtree(old, ignore_errors=True)
         parts.mkdir()
         write_json(path, plan)
+    return digest
 
 
 def _write_store(
@@ -180,25 +189,22 @@ def _write_store(
     sources: Sequence[Source],
     tokenizer: Tokenizer,
     options: Options,
-    workers: int,
-    block_bytes: int,
+    parts: Iterator[tuple[int, Part, bool]],
 ) -> None:
     description = {
         "input": [source.describe() for source in sources],
         "options": options._asdict(),
     }
-    batches = read_batches(sources, options.field, options.errors, block_bytes)
-    parts = make_parts(batches, partial / "parts", tokenizer, options, workers)
     tokens = 0
     with (
         StoreWriter(partial / "store", tokenizer, **description) as writer,
         contextlib.closing(parts),
         Progress("prepare", sum(source.bytes for source in sources)) as progress,
     ):
-        for batch, part, new in parts:
+        for position, part, new in parts:
             writer.append(*part)
             tokens += len(part.tokens) if new else 0
-            progress.update(batch.position, tokens)
+            progress.update(position, tokens)
         if not writer.num_tokens:
             names = ", ".join(source.name for source in sources[:3])
             raise FirthError(f"the input holds no text: {len(sources)} sources ({names})")
@@ -279,7 +285,7 @@ def _parser() -> argparse.ArgumentParser:
             help="files and patterns ('dir/**/*.txt'), .gz and .xz too, or tfds:NAME[:split]",
         ),
         "--tokenizer": dict(required=True, metavar="DIR", help="directory or file of a tokenizer"),
-        "--output": dict(required=True, metavar="DIR", help="the store to make"),
+        "--output": dict(required=True, metavar="DIR", help="the store to make, or its URL"),
         "--format": dict(choices=FORMATS, help="default: by extension, else text"),
         "--field": dict(default="text", help="field of JSONL, column of CSV, feature of TFDS"),
         "--document": dict(
@@ -299,6 +305,12 @@ def _parser() -> argparse.ArgumentParser:
             help="stop at bytes that are not UTF-8, or replace them with U+FFFD",
         ),
         "--workers": dict(type=int, metavar="N", help="processes (default: one a core)"),
+        "--runner": dict(
+            default="local",
+            metavar="NAME",
+            help="local: processes here (the default); direct, dataflow, flink, spark, ...: Apache "
+            "Beam, its options after --",
+        ),
         "--overwrite": dict(action="store_true", help="replace the store at --output"),
         "--train-tokenizer": dict(
             choices=tuple(_TRAINING_BYTES),
@@ -325,12 +337,20 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Run `firth prepare`; returns the exit status. Raises FirthError for bad input."""
-    args = _parser().parse_args(argv)
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    args, runner_arguments = _parser().parse_args(argv[:end]), argv[end + 1 :]
+    if runner_arguments and args.runner == "local":
+        raise FirthError(f"{runner_arguments[0]} after -- is for Apache Beam; give a --runner too")
+    if args.workers is not None and args.runner != "local":
+        raise FirthError(
+            f"--workers is for --runner=local; {args.runner} takes options of Beam after --, as in "
+            "-- --direct_num_workers=2 --direct_running_mode=multi_processing"
+        )
     options = Options(*(getattr(args, name) for name in Options._fields))
     if args.workers is not None and args.workers < 1:
         raise FirthError(f"--workers is {args.workers}; expected 1 or more")
-    output = Path(args.output)
-    _check_output(output, args.overwrite)
+    output = place(args.output)
+    check_output(output, args.overwrite)
     begin = time.monotonic()
     store = prepare(
         args.input,
@@ -339,6 +359,8 @@ def main(argv: Sequence[str]) -> int:
         options,
         workers=args.workers,
         overwrite=args.overwrite,
+        runner=args.runner,
+        runner_arguments=runner_arguments,
     )
     seconds = time.monotonic() - begin
     print(

@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from firth.errors import FirthError
+from firth.paths import about, find, is_url, open_binary
 
 BLOCK_BYTES = 2 << 20  # of text, about half a million tokens
 LONGEST_RECORD = 64 << 20  # bytes of one JSONL line or CSV row
 FORMATS = ("text", "jsonl", "csv", "tsv")
 
+# What stores of objects call the version of a file, or the time it was written.
+_VERSIONS = ("md5Hash", "etag", "ETag", "mtime", "LastModified", "created")
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _TFDS_NAME = re.compile(r"tfds:([^:]+(?::\d+\.\d+\.\d+)?):?(.*)")  # name[:version][:split]
@@ -40,9 +43,12 @@ class Source:
     bytes: int  # as stored, 0 where unknown
 
     def fingerprint(self) -> list:
-        """Changes when the input does: its absolute path, size and time of modification (ns)."""
+        """Changes when the input does: its address, size and time of modification (or checksum)."""
         if self.format == "tfds":
             return [self.name]
+        if is_url(self.name):
+            known = about(self.name)
+            return [self.name, self.bytes, *(str(known[k]) for k in _VERSIONS if k in known)]
         return [os.path.abspath(self.name), self.bytes, os.stat(self.name).st_mtime_ns]
 
     def describe(self) -> dict:
@@ -79,7 +85,7 @@ class Batch(NamedTuple):
 
 
 def find_sources(inputs: Sequence[str], format: str | None = None) -> list[Source]:
-    """The files that the patterns match, sorted within a pattern, none twice, and TFDS splits.
+    """The files and URLs that patterns match, sorted within each, none twice, and TFDS splits.
 
     `format` is one of FORMATS, or None to go by the extension (.jsonl, .csv, .tsv, else text;
     before .gz or .xz). Raises FirthError for a pattern that matches nothing or a directory.
@@ -89,16 +95,23 @@ def find_sources(inputs: Sequence[str], format: str | None = None) -> list[Sourc
         if _TFDS_NAME.fullmatch(pattern):
             sources[pattern] = Source(pattern, "tfds", 0)
             continue
-        names = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
+        names = _find_files(pattern)
         if not names:
             raise FirthError(f"--input {pattern}: no such file, and the pattern matches none")
         for name in names:
             if os.path.isdir(name):
                 raise FirthError(f"--input {name} is a directory; write '{name.rstrip('/')}/*'")
-            sources[os.path.abspath(name)] = Source(
-                name, format or _format_of(name), os.stat(name).st_size
-            )
+            remote = is_url(name)
+            size = int(about(name)["size"]) if remote else os.stat(name).st_size
+            place = name if remote else os.path.abspath(name)
+            sources[place] = Source(name, format or _format_of(name), size)
     return list(sources.values())
+
+
+def _find_files(pattern: str) -> list[str]:
+    if is_url(pattern):
+        return find(pattern)
+    return [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
 
 
 def _format_of(name: str) -> str:
@@ -139,7 +152,7 @@ def read_blocks(
         yield from _blocks_of_texts(source, _read_tfds(source.name, field, errors), block_bytes)
         return
     try:
-        with open(source.name, "rb") as stored:
+        with open_binary(source.name) as stored:
             opener = _OPENERS.get(Path(source.name).suffix)
             file = opener(stored) if opener else stored
             if source.format in ("csv", "tsv"):
