@@ -16,9 +16,11 @@ from firth.errors import FirthError
 from firth.files import write_text
 from firth.models.model import bound
 from firth.objectives import carry_of
+from firth.paths import is_url
 from firth.training import metrics as pairs
 from firth.training import partition
 from firth.training.checkpoint import Checkpoints
+from firth.training.mirror import fetch, put_back
 
 EVALUATION_SEED = 0x0F1E  # the masks of held-out text are the same at every evaluation
 
@@ -99,8 +101,14 @@ def evaluate(workdir: Path, step: int | None = None) -> dict[str, float]:
     """Measure one checkpoint of a workdir: that of `step`, else the best, else the newest.
 
     Writes `evaluation.json`, and for a task `predictions/<split>.tsv` of every split but train,
-    in GLUE's submission format. Raises FirthError for a folder that is no workdir.
+    in GLUE's submission format. Raises FirthError for a folder or URL that is no workdir.
     """
+    if is_url(workdir):
+        copy = fetch(workdir)
+        found = evaluate(copy, step)
+        written = [copy / "evaluation.json", *(copy / "predictions").glob("*.tsv")]
+        put_back(copy, workdir, [path.relative_to(copy).as_posix() for path in written])
+        return found
     workdir = Path(workdir)
     config = recipe.read(workdir)
     run = experiment.build(config, cache=workdir / "epochs.json")
@@ -128,7 +136,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--workdir", required=True, help="the folder of a run of `firth train`")
     parser.add_argument("--step", type=int, help="checkpoint (default: the best, else the newest)")
     args = parser.parse_args(argv)
-    if not Path(args.workdir).is_dir():
+    if not is_url(args.workdir) and not Path(args.workdir).is_dir():
         raise FirthError(f"--workdir {args.workdir}: no such folder")
     for name, value in evaluate(args.workdir, args.step).items():
         print(f"{name:<32} {value:.6g}" if name != "step" else f"{name:<32} {value}")

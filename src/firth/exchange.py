@@ -25,7 +25,9 @@ from firth.data.tokenize import load_tokenizer
 from firth.errors import FirthError
 from firth.files import read_json
 from firth.models.model import EMBEDDINGS, HEADS, Model, create, to_layout
+from firth.paths import is_url
 from firth.training.checkpoint import Checkpoints
+from firth.training.mirror import fetch
 
 BUFFER_DTYPES = {"int64", "uint8", "bool"}
 
@@ -88,13 +90,14 @@ class Saved:
 def read_model(source, part: str = "model") -> Saved:
     """Read a model from a published directory, a Firth directory, a workdir or "hf:org/name".
 
-    `part` "generator" reads the generator that was trained in a workdir instead.
+    A workdir may be at a URL (gs://...), of which a local copy is made. `part` "generator" reads
+    the generator that was trained in a workdir instead.
 
     Raises FirthError naming the file for whatever is missing, damaged or not supported.
     """
     if str(source).startswith("hf:"):
         source = _download(str(source).removeprefix("hf:"))
-    path = Path(source)
+    path = fetch(source) if is_url(source) else Path(source)
     if not path.is_dir():
         kind = "is a file" if path.exists() else "does not exist"
         raise FirthError(f"{path} {kind}; expected a directory with a model, or hf:org/name")

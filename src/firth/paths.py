@@ -20,6 +20,10 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _CHUNK = 16 << 20  # bytes of one request
 
 
+class DamagedError(FirthError):
+    """A file at a URL is not the one that was written there."""
+
+
 def is_url(path: str | os.PathLike) -> bool:
     """Whether a path names something remote, as in gs://bucket/store."""
     return isinstance(path, str) and _URL.match(path) is not None
@@ -150,7 +154,7 @@ def probe(url: str) -> None:
 def download(url: str, path: Path, entry: dict) -> None:
     """Copy a file of known `bytes` and `sha256` to local disk, where it appears whole or not.
 
-    Goes on where an interrupted copy (PATH.part) ended. Raises FirthError where the file at the
+    Goes on where an interrupted copy (PATH.part) ended. Raises DamagedError where the file at the
     URL is not the one described.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +164,7 @@ def download(url: str, path: Path, entry: dict) -> None:
             os.replace(part, path)
             return
         part.unlink()
-    raise FirthError(
+    raise DamagedError(
         f"{url} is damaged: its size or sha256 is not the one recorded when it was written "
         f"({entry['bytes']:,} bytes, {entry['sha256'][:12]}...); put a sound copy there"
     )

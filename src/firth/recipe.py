@@ -15,6 +15,7 @@ from ml_collections import config_flags
 
 from firth.errors import FirthError
 from firth.files import write_text
+from firth.paths import is_url
 
 SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 
@@ -73,7 +74,8 @@ def find(path: str) -> str:
 def from_command_line(argv: list[str], *, prog: str):
     """Read `--config FILE[:ARGS] --workdir DIR [--config.field=value ...]`.
 
-    Returns (locked ConfigDict, workdir). Raises FirthError for anything that is not right.
+    Returns (locked ConfigDict, workdir), the workdir a Path or a URL. Raises FirthError for
+    anything that is not right.
     """
     if not argv or any(a in ("-h", "--help", "-help") for a in argv):
         print(HELP.format(prog=prog))
@@ -86,7 +88,7 @@ def from_command_line(argv: list[str], *, prog: str):
     config = _config(values, [prog, *argv], recipe)
     if not (workdir := values.workdir):
         raise FirthError(f"--workdir is required; see {prog} --help")
-    return config, Path(workdir)
+    return config, workdir if is_url(workdir) else Path(workdir)
 
 
 HELP = """usage: {prog} --config RECIPE[:ARGUMENTS] --workdir DIR [--config.FIELD=VALUE ...]
@@ -94,7 +96,8 @@ HELP = """usage: {prog} --config RECIPE[:ARGUMENTS] --workdir DIR [--config.FIEL
 Train from a recipe. The run goes on from its newest checkpoint when the workdir holds one.
 
   --config    a recipe file, yours or one that Firth ships: bert.py:mini, finetune.py:task=sst2
-  --workdir   the folder of the run: config.json, checkpoints/, metrics.jsonl, TensorBoard events
+  --workdir   the folder of the run: config.json, checkpoints/, metrics.jsonl, TensorBoard events;
+              or a URL (gs://...), to which a local copy is sent at every save
   --config.X  override any field of the recipe, for instance --config.data.store=store/
 
 exit status: 0 finished, 2 bad input, 143 stopped by SIGTERM with everything saved"""

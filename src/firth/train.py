@@ -34,6 +34,7 @@ from firth.training.compiled import keep_compiled
 from firth.training.goodput import Goodput, process_start
 from firth.training.journal import Journal, Progress, describe_environment
 from firth.training.meter import Meter
+from firth.training.mirror import mirrored
 
 log = logging.getLogger("firth")
 STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
@@ -220,10 +221,11 @@ def catch_sigterm(stack: contextlib.ExitStack) -> threading.Event:
 def main(argv: list[str]) -> int:
     """`firth train`."""
     config, workdir = recipe.from_command_line(argv, prog="firth train")
-    if config.get("seeds"):
-        train_seeds(config, workdir, train)
-    else:
-        train(config, workdir, process_start())
+    with mirrored(workdir) as workdir:
+        if config.get("seeds"):
+            train_seeds(config, workdir, train)
+        else:
+            train(config, workdir, process_start())
     return 0
 
 

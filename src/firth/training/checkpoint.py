@@ -22,6 +22,8 @@ import orbax.checkpoint as ocp
 
 from firth.errors import FirthError
 from firth.files import digests, write_text
+from firth.paths import is_url
+from firth.training.mirror import check_alone, fetch, push
 
 log = logging.getLogger("firth")
 
@@ -45,7 +47,8 @@ class Checkpoints:
     """The checkpoints of one workdir, under `checkpoints/<step>/`, seals under `seals/`.
 
     `reach` is how many steps the run may have to go back: what that needs is kept too.
-    `read_only` changes nothing there, so that a run may go on beside the reader.
+    `read_only` changes nothing there, so that a run may go on beside the reader; the workdir may
+    then be at a URL.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class Checkpoints:
         best_mode="max",
         read_only=False,
     ):
+        if read_only and is_url(workdir):
+            workdir = fetch(workdir)
         self.directory = Path(workdir).absolute() / "checkpoints"
         self.seals = Path(workdir).absolute() / "seals"
         self.minutes, self.every, self.best, self.read_only = minutes, every, best, read_only
@@ -97,6 +102,7 @@ class Checkpoints:
             **(READ_ONLY if read_only else {"cleanup_tmp_directories": True}),
         )
         if not read_only:
+            check_alone(self.directory.parent, jax.process_count())
             self.seals.mkdir(parents=True, exist_ok=True)
         self.manager = self._open(options)
         self.last_save = time.monotonic()
@@ -171,6 +177,7 @@ class Checkpoints:
                 for seal in self.seals.glob("*.json"):
                     if seal.stem not in kept:
                         seal.unlink()
+                push(self.directory.parent)
         except BaseException as error:  # handed to the loop's thread by wait()
             self._failure = (step, error)
 
@@ -182,6 +189,8 @@ class Checkpoints:
         if self._failure is not None:
             step, error = self._failure
             self._failure = None
+            if isinstance(error, FirthError):
+                raise error
             raise self._explain(step, error) from error
 
     def _explain(self, step: int, error: BaseException) -> FirthError:
