@@ -47,11 +47,11 @@ class Comparison:
         from firth import experiment, recipe
         from firth.objectives import carry_of
         from firth.program import make_step
-        from firth.training import optim
+        from firth.training import optim, partition
         from firth.training.state import TrainState
 
         config, _ = recipe.from_command_line(self.arguments(name), prog="run.py")
-        run = experiment.build(config)
+        run = experiment.build(config, partition.create_mesh(config.mesh))
         optimizer = optim.create_optimizer(config.optimizer)
         schedule = optim.create_schedule(config.schedule, run.steps)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from firth import experiment, recipe
 from firth.data import scores
@@ -17,8 +18,8 @@ from firth.files import write_text
 from firth.models.model import bound
 from firth.objectives import carry_of
 from firth.paths import is_url
+from firth.training import hosts, partition
 from firth.training import metrics as pairs
-from firth.training import partition
 from firth.training.checkpoint import Checkpoints
 from firth.training.mirror import fetch, put_back
 
@@ -50,9 +51,12 @@ class Evaluator:
         def predict(model, batch):
             logits = objective.logits(model, batch, train=False)
             measured = objective.losses_of(logits, batch)[1] if "labels" in batch else {}
-            return measured, logits
+            rows = {name: batch[name] for name in ("example", "weight", "labels") if name in batch}
+            return measured, rows | {"logits": logits}
 
-        self._pass = jax.jit(bound(model, predict if run.task else measure))
+        # Predictions of all hosts come to each of them; what is remembered stays where it is.
+        whole = NamedSharding(mesh, PartitionSpec()) if run.task else None
+        self._pass = jax.jit(bound(model, predict if run.task else measure), out_shardings=whole)
 
     def measurements(self, params) -> dict[str, float]:
         """{"<set>/<metric>": value}: means of the objective's metrics, then the task's own."""
@@ -78,10 +82,10 @@ class Evaluator:
             if not task:
                 carry = found
             else:
-                logits = jax.device_get(found)
-                labels = batch.get("labels", np.zeros(len(logits)))
-                real = batch["weight"] > 0
-                columns.append((batch["example"][real], logits[real], labels[real]))
+                rows = jax.device_get(found)
+                labels = rows.get("labels", np.zeros(len(rows["logits"])))
+                real = rows["weight"] > 0
+                columns.append((rows["example"][real], rows["logits"][real], labels[real]))
         means = pairs.means(total)
         for term in ("mlm", "lm"):
             if f"{term}_loss" in means:
@@ -111,8 +115,8 @@ def evaluate(workdir: Path, step: int | None = None) -> dict[str, float]:
         return found
     workdir = Path(workdir)
     config = recipe.read(workdir)
-    run = experiment.build(config, cache=workdir / "epochs.json")
     mesh = partition.create_mesh(config.mesh)
+    run = experiment.build(config, mesh, cache=workdir / "epochs.json")
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)
     step, params = saves.restore_params(step)
     params = jax.device_put(params, partition.shardings_of(params, mesh))
@@ -121,12 +125,13 @@ def evaluate(workdir: Path, step: int | None = None) -> dict[str, float]:
         means, predictions = evaluator.measure(params, name)
         if not run.task or name.startswith("dev"):
             found |= {f"{name}/{metric}": value for metric, value in means.items()}
-        if run.task:
+        if run.task and hosts.leads():
             (workdir / "predictions").mkdir(exist_ok=True)
             path = workdir / "predictions" / f"{name}.tsv"
             scores.write_predictions(path, run.task, predictions)
-    text = json.dumps({"step": step, **found}, indent=2) + "\n"
-    write_text(workdir / "evaluation.json", text)
+    if hosts.leads():
+        text = json.dumps({"step": step, **found}, indent=2) + "\n"
+        write_text(workdir / "evaluation.json", text)
     return {"step": step, **found}
 
 

@@ -10,18 +10,18 @@ import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from firth.data import tasks, views
 from firth.data.buckets import Buckets, tokenise
-from firth.data.store import open_store
+from firth.data.store import Store, open_store
 from firth.data.tokenize import load_tokenizer
 from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 from firth.exchange import Saved, read_model
 from firth.models.model import Model, classifies_pooled, create, family, longest
 from firth.objectives import OBJECTIVES, Given
+from firth.training import partition
 
 Batch = dict[str, np.ndarray]
 
@@ -51,6 +51,7 @@ class Experiment:
     best: str  # the metric that chooses the best checkpoint, "" for none
     task: tasks.Task | None = None
     initial: dict = dataclasses.field(default_factory=dict)
+    stores: tuple[Store, ...] = ()  # what the batches are read from
 
     @property
     def generator(self) -> dict | None:
@@ -61,20 +62,20 @@ class Experiment:
         return {"model": parts["generator"], "tied": parts["tied"]}
 
 
-def build(config, cache: Path | None = None) -> Experiment:
-    """Build the parts of a run. `cache` is a file where views may note the sizes of epochs."""
+def build(config, mesh, cache: Path | None = None) -> Experiment:
+    """Build the parts of a run on a mesh of devices, which says what rows this process reads.
+
+    `cache` is a file where views may note the sizes of epochs.
+    """
     initial = read_model(config.init_from) if config.init_from else None
+    index, count = partition.own_slice(mesh)
+    own = dict(index=index, count=count)
     if config.data.get("task"):
-        return _finetuning(config, initial)
-    return _pretraining(config, initial, cache)
+        return _finetuning(config, initial, own)
+    return _pretraining(config, initial, own, cache)
 
 
-def processes() -> dict[str, int]:
-    """Which slice of each batch this process reads."""
-    return dict(index=jax.process_index(), count=jax.process_count())
-
-
-def _pretraining(config, initial, cache) -> Experiment:
+def _pretraining(config, initial, own, cache) -> Experiment:
     data = config.data
     if not data.store:
         raise FirthError(
@@ -86,7 +87,7 @@ def _pretraining(config, initial, cache) -> Experiment:
     spec = model_spec(config, initial, tokenizer)
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
     getattr(objective, "masked", objective).check(data)
-    train_documents, heldout = None, {}
+    stores, train_documents, heldout = [store], None, {}
     if path := data.get("heldout_store"):
         held_store = open_store(path)
         if held_store.tokenizer().digest != tokenizer.digest:
@@ -94,6 +95,7 @@ def _pretraining(config, initial, cache) -> Experiment:
                 f"data.heldout_store={path} was made with another tokenizer than data.store="
                 f"{data.store}; prepare both with the same one"
             )
+        stores.append(held_store)
         held = create_view(data, held_store, tokenizer, config.seed, None)
     elif data.heldout:
         fewest = 2 if data.view == "pairs" else 1  # a random second text needs another document
@@ -103,7 +105,7 @@ def _pretraining(config, initial, cache) -> Experiment:
         held = create_view(data, store, tokenizer, config.seed, heldout_documents)
     if path or data.heldout:
         heldout["heldout"] = lambda: held.sequential(
-            config.eval.batch_size, limit=config.eval.batches, **processes()
+            config.eval.batch_size, limit=config.eval.batches, **own
         )
     train = create_view(data, store, tokenizer, config.seed, train_documents, cache)
     return Experiment(
@@ -112,11 +114,12 @@ def _pretraining(config, initial, cache) -> Experiment:
         objective=objective,
         tokenizer=tokenizer,
         steps=config.steps,
-        batch=lambda step: train.batch(step, config.batch_size, **processes()),
+        batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every,
         best=config.checkpoint.best,
         initial=_initial(initial, objective, spec),
+        stores=tuple(stores),
     )
 
 
@@ -136,7 +139,7 @@ def create_view(data, store, tokenizer, seed, documents, cache=None):
         raise FirthError(f"data.view={data.view!r}: {error}") from None
 
 
-def _finetuning(config, initial) -> Experiment:
+def _finetuning(config, initial, own) -> Experiment:
     data = config.data
     task = _task(data)
     tokenizer = _task_tokenizer(data, initial)
@@ -153,7 +156,7 @@ def _finetuning(config, initial) -> Experiment:
     train = read("train")
     per_epoch = train.steps_per_epoch(config.batch_size)
     heldout = {
-        split: functools.partial(read(split).sequential, config.eval.batch_size, **processes())
+        split: functools.partial(read(split).sequential, config.eval.batch_size, **own)
         for split in task.files
         if split != "train"
     }
@@ -165,7 +168,7 @@ def _finetuning(config, initial) -> Experiment:
         objective=objective,
         tokenizer=tokenizer,
         steps=config.steps or max(round(config.epochs * per_epoch), 1),
-        batch=lambda step: train.batch(step, config.batch_size, **processes()),
+        batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
         best=f"{task.dev_splits[0]}/{task.main_metric}" if best == "task" else best,

@@ -100,7 +100,17 @@ Train from a recipe. The run goes on from its newest checkpoint when the workdir
               or a URL (gs://...), to which a local copy is sent at every save
   --config.X  override any field of the recipe, for instance --config.data.store=store/
 
-exit status: 0 finished, 2 bad input, 143 stopped by SIGTERM with everything saved"""
+several processes, one a host; a Cloud TPU VM and SLURM's srun tell them by themselves:
+  --coordinator=HOST:PORT  where process 0 listens, the same for all       (FIRTH_COORDINATOR)
+  --processes=N            how many there are; 1 turns the search off      (FIRTH_PROCESSES)
+  --process=I              which one this is, from 0                       (FIRTH_PROCESS)
+  --gather=SECONDS         how long all may take to come; default 300      (FIRTH_GATHER)
+  --patience=SECONDS       a process that is silent for so long is dead    (FIRTH_PATIENCE)
+                           and ends the others; default 30
+  --stall=SECONDS          the same where no step is taken; default 3600   (FIRTH_STALL)
+
+exit status: 0 finished, 2 bad input, 143 stopped by SIGTERM with everything saved, 75 a process of
+several died or hangs (start all of them again)"""
 
 
 def read_recipe(path: str, overrides=()) -> ml_collections.ConfigDict:

@@ -9,6 +9,7 @@ from firth.data.scores import summary
 from firth.errors import FirthError
 from firth.evaluate import evaluate
 from firth.files import write_text
+from firth.training import hosts
 
 
 def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
@@ -35,6 +36,8 @@ def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
         | {"values": {str(seed): found[seed][name] for seed in seeds}}
         for name in metrics
     }
+    if not hosts.leads():
+        return result
     write_text(workdir / "summary.json", json.dumps(result, indent=2) + "\n")
     width = max(map(len, metrics))
     print(f"{'best checkpoint of each seed':<{width}}  {'mean':>8} {'std':>8} {'median':>8}")

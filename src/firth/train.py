@@ -28,7 +28,7 @@ from firth.files import write_text
 from firth.models.model import HEADS, overlay, to_layout
 from firth.program import check_rows, lay_out
 from firth.repeat import train_seeds
-from firth.training import optim, partition, recovery
+from firth.training import hosts, optim, partition, recovery, watch
 from firth.training.checkpoint import Checkpoints
 from firth.training.compiled import keep_compiled
 from firth.training.goodput import Goodput, process_start
@@ -46,13 +46,16 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     `began` (Unix seconds; now, if not given) is from when on time is accounted for.
     Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
     """
-    workdir.mkdir(parents=True, exist_ok=True)
-    with lock_workdir(workdir), keep_compiled(workdir) as compiled:
+    with contextlib.ExitStack() as stack:
+        hosts.check_workdir(workdir)
+        if hosts.leads():
+            stack.enter_context(lock_workdir(workdir))
+        compiled = stack.enter_context(keep_compiled(workdir))
         clock, rollbacks = Goodput(workdir, began), None
         while True:  # a rollback is a restart that leaves batches out
             try:
-                with contextlib.ExitStack() as stack:
-                    return _train(config, workdir, stack, clock, compiled, rollbacks)
+                with contextlib.ExitStack() as closing, watch.together(recovery.Rollback):
+                    return _train(config, workdir, closing, clock, compiled, rollbacks)
             except recovery.Rollback as found:
                 log.warning("%s", found)
                 rollbacks = found.rollbacks
@@ -62,15 +65,18 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
 def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str, float]:
     # ------------------------------------------------------------------ mesh, data, model
     jax.config.update("jax_threefry_partitionable", True)  # one device draws what eight draw
+    hosts.check_accelerator()
     mesh = partition.create_mesh(config.mesh)
     check_rows(config, mesh)
     policy = recovery.read_policy(config)
-    run = experiment.build(config, cache=workdir / "epochs.json")
+    run = experiment.build(config, mesh, cache=workdir / "epochs.json")
+    hosts.check_equal(hosts.facts(config, run))
 
     # --------------------------------------------------------------------- state, restore
     program = lay_out(run.model, run.objective, config, run.steps, mesh)
-    recipe.record(config, workdir)  # what cannot be built has raised by now
-    describe_run(run, workdir)
+    if hosts.leads():
+        recipe.record(config, workdir)  # what cannot be built has raised by now
+        describe_run(run, workdir)
     saves = Checkpoints(
         workdir, **dict(config.checkpoint) | {"best": run.best, "reach": policy.reach}
     )
@@ -89,7 +95,7 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         if run.initial:
             loaded = to_layout(run.initial, run.spec["scan"])
             source = config.init_from or "the teacher"
-            params, fresh = overlay(jax.device_get(state.params), loaded, source)
+            params, fresh = overlay(hosts.fetch(state.params), loaded, source)
             state = state.replace(params=jax.device_put(params, program.shardings.params))
             if fresh:
                 log.info("not in %s, so random: %s", source, ", ".join(fresh))
@@ -104,13 +110,13 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     stack.callback(journal.close)
     bar = Progress(run.steps, start, workdir.name, quiet=not config.progress)
     stack.callback(bar.close)
-    watch = recovery.Watch(policy, names, rollbacks, journal, bar)
+    guard = recovery.Watch(policy, names, rollbacks, journal, bar)
     meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=run.steps)
     terminated = catch_sigterm(stack)
 
     def absorb(number, measured, squares, tokens):
         """Take in the metrics of a step; the one after it is already under way."""
-        measured = watch.check(number, *jax.device_get((measured, squares)))
+        measured = guard.check(number, *jax.device_get((measured, squares)))
         meter.add(number, measured, tokens, batches.wait_seconds)
         clock.show_life()
 
@@ -143,10 +149,11 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         done += 1
         if pending:
             absorb(*pending)
-        pending = done, measured, squares, batch["mask"].size * jax.process_count()
+        pending = done, measured, squares, batch["mask"].shape[-1] * config.batch_size
         last = done == run.steps
         evaluates = last or (run.evaluate_every and done % run.evaluate_every == 0)
-        saves_now = evaluates or saves.due(done, last) or terminated.is_set()
+        agreed = watch.agreed(done, terminated, saves.overdue())
+        saves_now = evaluates or saves.due(done, last) or agreed
         if saves_now or done == start + 1:  # what is saved holds the metrics up to this step
             absorb(*pending)
             pending = None
@@ -158,12 +165,14 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
             with clock.spent("evaluation"):
                 results = evaluate(done) if evaluates else {}
             if saves_now:
+                for store in run.stores:
+                    store.check_unchanged()
                 with clock.spent("checkpoint"):
                     meta = {"window": meter.window, "rollbacks": rollbacks}
                     saves.save(done, state.parts(), meta, results or None)
                 clock.save(done, saves.steps())
                 compiled.seal()  # the first evaluation, and what it compiled, lie behind
-        if terminated.is_set() and not last:
+        if agreed == "stop" and not last:
             with clock.spent("checkpoint"):
                 saves.wait()
             bar.say(f"stopped by SIGTERM at step {done}, saved; the same command goes on from it")
@@ -220,12 +229,20 @@ def catch_sigterm(stack: contextlib.ExitStack) -> threading.Event:
 
 def main(argv: list[str]) -> int:
     """`firth train`."""
-    config, workdir = recipe.from_command_line(argv, prog="firth train")
-    with mirrored(workdir) as workdir:
-        if config.get("seeds"):
-            train_seeds(config, workdir, train)
-        else:
-            train(config, workdir, process_start())
+    place, rest = hosts.from_command_line(argv)
+    if len(rest) > 1:  # not for --help alone
+        hosts.join(place)
+        watch.start(place.patience, place.stall)
+    try:
+        with watch.together():
+            config, workdir = recipe.from_command_line(rest, prog="firth train")
+            with mirrored(workdir) as workdir:
+                if config.get("seeds"):
+                    train_seeds(config, workdir, train)
+                else:
+                    train(config, workdir, process_start())
+    finally:
+        watch.finish()
     return 0
 
 

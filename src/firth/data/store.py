@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,7 @@ class Store:
     documents: np.ndarray
     manifest: dict
     digest: str
+    stamps: dict[str, tuple] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def num_tokens(self) -> int:
@@ -81,6 +82,21 @@ class Store:
         tokenizer = load_tokenizer(self.path / "tokenizer")
         self.check_tokenizer(tokenizer)
         return tokenizer
+
+    def check_unchanged(self) -> None:
+        """Raise FirthError, naming the file, where one is no longer what was opened.
+
+        Only files with another size, time or inode than before are read.
+        """
+        for name, entry in self.manifest["files"].items():
+            stamp = _stamp(self.path / name)
+            if self.stamps.setdefault(name, stamp) == stamp:
+                continue
+            try:
+                _check_file(self.path / name, entry, verify=True)
+            except FirthError as error:
+                raise FirthError(f"the store has changed under this run: {error}") from None
+            self.stamps[name] = stamp  # touched, or replaced by the same
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise FirthError unless `tokenizer` maps text to ids exactly as the store's own does."""
@@ -115,13 +131,13 @@ def open_store(path: str | os.PathLike, verify: bool = True) -> Store:
             "make one with firth prepare"
         ) from None
     manifest = read_manifest(manifest_path, text)
+    stamps = {name: _stamp(path / name) for name in manifest["files"]}
     for name, entry in manifest["files"].items():
         _check_file(path / name, entry, verify)
     tokens, sentences, documents = (_map_array(path / name) for name in ARRAYS)
     _check_lengths(path, manifest, tokens, sentences, documents)
-    return Store(
-        path, tokens, sentences, documents, manifest, digest=hashlib.sha256(text).hexdigest()
-    )
+    digest = hashlib.sha256(text).hexdigest()
+    return Store(path, tokens, sentences, documents, manifest, digest, stamps)
 
 
 def read_manifest(path: str | os.PathLike, text: bytes) -> dict:
@@ -160,6 +176,15 @@ def _check_file(path: Path, entry: dict, verify: bool) -> None:
             f"{path} is damaged: its sha256 is not the manifest's; remove it and copy it again "
             "(one staged from a URL is, by the same command) or prepare the corpus again"
         )
+
+
+def _stamp(path: Path) -> tuple | None:
+    """What changes when a file does: size, time of its last change, inode; None if it is gone."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def _sha256(path: Path) -> str:

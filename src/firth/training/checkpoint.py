@@ -23,6 +23,7 @@ import orbax.checkpoint as ocp
 from firth.errors import FirthError
 from firth.files import digests, write_text
 from firth.paths import is_url
+from firth.training import hosts
 from firth.training.mirror import check_alone, fetch, push
 
 log = logging.getLogger("firth")
@@ -115,31 +116,25 @@ class Checkpoints:
         try:
             return ocp.CheckpointManager(self.directory, options=options)
         except Exception as error:
-            damaged = {}
-            for folder in self.directory.glob("[0-9]*"):
-                try:
-                    if folder.name.isdecimal():
-                        self._check(int(folder.name))
-                except FirthError as found:
-                    damaged[int(folder.name)] = found
+            names = (folder.name for folder in self.directory.glob("[0-9]*"))
+            steps = sorted(int(name) for name in names if name.isdecimal())
+            found = {step: self._examine(step)[1] for step in json.loads(_of_first(steps))}
+            damaged = {step: reason for step, reason in found.items() if reason}
             if self.read_only or not damaged:
                 reason = next(iter(damaged.values()), _first_line(error))
                 raise FirthError(f"{self.directory} cannot be opened: {reason}") from error
-        for step, found in damaged.items():
-            log.warning("checkpoint %s is damaged (%s); falling back", step, found)
+        for step, reason in damaged.items():
+            log.warning("checkpoint %s is damaged (%s); falling back", step, reason)
             self._set_aside(step)
         return ocp.CheckpointManager(self.directory, options=options)
 
     def due(self, step: int, last: bool = False) -> bool:
-        """Whether to save now: a permanent step, the last step, or enough time has passed."""
-        if last or (self.every and step % self.every == 0):
-            return True
-        elapsed = time.monotonic() - self.last_save > 60 * self.minutes
-        if jax.process_count() > 1:  # clocks differ: process 0 decides for all
-            from jax.experimental import multihost_utils
+        """Whether to save after this step whatever the time: a permanent step, or the last one."""
+        return last or bool(self.every and step % self.every == 0)
 
-            elapsed = bool(multihost_utils.broadcast_one_to_all(elapsed))
-        return elapsed
+    def overdue(self) -> bool:
+        """Whether enough time has passed since the last save; every process's clock differs."""
+        return time.monotonic() - self.last_save > 60 * self.minutes
 
     def save(self, step: int, state, meta: dict, metrics: dict | None = None):
         """Start saving; returns once the arrays are copied from the device.
@@ -170,7 +165,7 @@ class Checkpoints:
         """When the save has been committed, record the digest of every file it consists of."""
         try:
             self.manager.wait_until_finished()
-            if jax.process_index() == 0:
+            if hosts.leads():
                 found = digests(self.directory / str(step))
                 write_text(self.seals / f"{step}.json", json.dumps(found, indent=1))
                 kept = {str(s) for s in self.manager.all_steps()}
@@ -230,9 +225,10 @@ class Checkpoints:
         """
         candidates = [step] if step is not None else sorted(self.manager.all_steps(), reverse=True)
         for candidate in candidates:
-            sealed = False
+            sealed, reason = self._examine(candidate)
             try:
-                sealed = self._check(candidate)
+                if reason:
+                    raise FirthError(reason)
                 items = self.manager.restore(
                     candidate,
                     args=ocp.args.Composite(
@@ -244,7 +240,8 @@ class Checkpoints:
                 reason = _first_line(error)
                 if sealed:
                     reason = f"is sound but does not fit this model: {reason}"
-                if sealed or step is not None:
+                alone = not sealed and not isinstance(error, FirthError) and hosts.count() > 1
+                if sealed or step is not None or alone:  # the others may have read it
                     path = self.directory / str(candidate)
                     raise FirthError(f"checkpoint {path} {reason}") from error
                 log.warning("checkpoint %s is damaged (%s); falling back", candidate, reason)
@@ -305,17 +302,35 @@ class Checkpoints:
                 raise FirthError(f"{self.directory / str(step) / name} {state}")
         return True
 
+    def _examine(self, step: int) -> tuple[bool, str]:
+        """(whether it is sealed and sound, what is damaged or ""): process 0 looks for all."""
+        sealed, reason = False, ""
+        if hosts.leads():
+            try:
+                sealed = self._check(step)
+            except FirthError as error:
+                reason = str(error)
+        sealed, reason = json.loads(_of_first([sealed, reason]))
+        return sealed, reason
+
     def _set_aside(self, step: int):
-        target = self.directory.with_name("checkpoints-damaged") / f"{step}-{time.time_ns()}"
-        target.parent.mkdir(exist_ok=True)
-        shutil.move(self.directory / str(step), target)
-        (self.seals / f"{step}.json").unlink(missing_ok=True)
+        if hosts.leads():
+            target = self.directory.with_name("checkpoints-damaged") / f"{step}-{time.time_ns()}"
+            target.parent.mkdir(exist_ok=True)
+            shutil.move(self.directory / str(step), target)
+            (self.seals / f"{step}.json").unlink(missing_ok=True)
+        hosts.gather()  # nobody looks for it meanwhile
 
     def close(self):
         """Finish the save under way and release the directory."""
         self.wait()
         if not self._broken:
             self.manager.close()
+
+
+def _of_first(value) -> str:
+    """A value as JSON, that of process 0 on all."""
+    return hosts.gather(json.dumps(value))[0]
 
 
 def _first_line(error: BaseException) -> str:

@@ -143,14 +143,14 @@ def describe_environment() -> str:
         f"python: {platform.python_version()} on {platform.platform()}, {os.cpu_count()} CPUs",
         f"devices: {jax.device_count()} x {jax.devices()[0].device_kind} on "
         f"{jax.default_backend()}, {jax.process_count()} process(es)",
-        f"git commit: {_commit()}",
+        f"git commit: {commit()}",
     ]
     for name in ("firth", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
         lines.append(f"{name}: {metadata.version(name)}")
     return "\n".join(lines) + "\n"
 
 
-def _commit() -> str:
+def commit() -> str:
     """Commit of the source tree that this file runs from, when it is a checkout."""
     folder = Path(__file__).resolve().parent
     try:

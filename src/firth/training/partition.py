@@ -183,9 +183,29 @@ def placed(shapes, shardings):
     )
 
 
+def own_slice(mesh: Mesh) -> tuple[int, int]:
+    """(index, count): which of `count` slices of a batch's rows this process's devices hold.
+
+    Processes whose devices differ in `tensor` alone hold, and read, the same rows. Raises
+    FirthError where the rows of a process would not lie side by side.
+    """
+    shares = mesh.devices.reshape(-1, mesh.shape["tensor"])
+    index = jax.process_index()
+    own = [i for i, row in enumerate(shares) if any(d.process_index == index for d in row)]
+    count, rest = divmod(len(shares), max(len(own), 1))
+    if rest or not own or own != list(range(own[0], own[0] + len(own))) or own[0] % len(own):
+        raise FirthError(
+            f"process {index} would hold the shares {own} of {len(shares)} of each batch: expected "
+            "as many for every process, side by side; change mesh.data, mesh.fsdp or mesh.tensor"
+        )
+    return own[0] // len(own), count
+
+
 def put_batch(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
     """This process's rows as global arrays, sharded over the mesh's batch axes."""
     sharding = NamedSharding(mesh, BATCH)
-    return {
-        name: jax.make_array_from_process_local_data(sharding, rows) for name, rows in batch.items()
-    }
+    with jax.transfer_guard_host_to_device("allow"):  # the one transfer that the loop wants
+        return {
+            name: jax.make_array_from_process_local_data(sharding, rows)
+            for name, rows in batch.items()
+        }

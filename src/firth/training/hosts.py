@@ -1,0 +1,297 @@
+"""Several processes as one job: where it meets, what must be equal, and what this host has.
+
+Every function here is a no-op or the identity for a process by itself, so the loop reads the same
+on a laptop and on a pod. What happens to a job whose processes die is in watch.py.
+"""
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from importlib import metadata
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax._src import distributed  # its key-value store has no public name, Orbax does this too
+from jax.experimental import multihost_utils
+
+from firth.errors import FirthError
+from firth.recipe import flatten
+from firth.training.journal import commit
+
+DAY_MS = 24 * 3600 * 1000  # waiting for the others is bounded by the watch, not by a timeout
+SKEW_NOTED, SKEW_REFUSED = 5.0, 900.0  # seconds; credentials and certificates fail beyond the last
+TPU_VARIABLES = ("TPU_NAME", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_ACCELERATOR_TYPE")
+
+
+def from_command_line(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """(where this process belongs, the other arguments); flags win over FIRTH_ variables.
+
+    Raises FirthError for a place that is given in part, or cannot be.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    kinds = dict(coordinator=str, processes=int, process=int)
+    kinds |= dict(patience=float, stall=float, gather=float)
+    defaults = dict(patience=30.0, stall=3600.0, gather=300.0)
+    for name, kind in kinds.items():
+        given = os.environ.get(f"FIRTH_{name.upper()}") or defaults.get(name)
+        parser.add_argument(f"--{name}", type=kind, default=given)
+    try:
+        place, rest = parser.parse_known_args(argv)
+    except argparse.ArgumentError as error:
+        raise FirthError(str(error)) from None
+    if min(place.patience, place.stall, place.gather) <= 0:
+        raise FirthError("--patience, --stall and --gather are seconds: expected more than 0")
+    given = (place.coordinator, place.processes, place.process)
+    if place.processes == 1 or given == (None, None, None):
+        return place, rest
+    if None in given:
+        raise FirthError(
+            f"--coordinator={place.coordinator} --processes={place.processes} --process="
+            f"{place.process}: give all three, or none where the cluster tells them"
+        )
+    if not 0 <= place.process < place.processes or ":" not in place.coordinator:
+        raise FirthError(
+            f"--process={place.process} of --processes={place.processes} at --coordinator="
+            f"{place.coordinator}: expected 0 <= process < processes and HOST:PORT"
+        )
+    return place, rest
+
+
+def join(place: argparse.Namespace) -> None:
+    """Meet the other processes, if there are any, before any device is touched.
+
+    Ends the process with status 2 when not all have come in time: JAX itself would abort.
+    """
+    explicit = place.coordinator is not None and place.processes > 1
+    if not explicit and (place.processes == 1 or not in_cluster()):
+        return
+    if "cpu" in (jax.config.jax_platforms or ""):
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    late = threading.Timer(place.gather, _give_up, [place])
+    late.daemon = True
+    late.start()
+    chosen = {}
+    if explicit:
+        chosen = dict(
+            coordinator_address=place.coordinator,
+            num_processes=place.processes,
+            process_id=place.process,
+            cluster_detection_method="deactivate",
+        )
+    try:
+        jax.distributed.initialize(
+            **chosen,
+            initialization_timeout=round(place.gather) + 60,
+            # JAX's own watch is the second one: it aborts without saying who died after what.
+            heartbeat_timeout_seconds=round(2 * place.patience) + 10,
+            shutdown_timeout_seconds=round(place.patience) + 10,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise FirthError(f"the processes of this job cannot meet: {error}") from None
+    finally:
+        late.cancel()
+
+
+def in_cluster(environment=os.environ) -> bool:
+    """Whether JAX can find the other processes by itself: in a step of SLURM, on a TPU host."""
+    if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+        return True
+    return accelerator(environment=environment)[:1] == "T"
+
+
+def _give_up(place):
+    where = place.coordinator or "the coordinator of the cluster"
+    print(
+        f"firth train: error: not all processes came to {where} within {place.gather:g} s; start "
+        f"all {place.processes or ''} of them, with one --coordinator that every host can reach",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
+
+
+# ---------------------------------------------------------------------------- the accelerator
+
+
+def accelerator(root: Path = Path("/"), environment=os.environ) -> str:
+    """What shows that this host has one, "TPU (...)" or "GPU (...)"; "" where it has none.
+
+    JAX_PLATFORMS=cpu says that it is not to be used, as does an empty CUDA_VISIBLE_DEVICES.
+    """
+    if "cpu" in environment.get("JAX_PLATFORMS", ""):
+        return ""
+    google = "0x1ae0"  # the PCI vendor; a numbered vfio group may be any passed-through device
+    vendors = (path.read_text().strip() for path in root.glob("sys/bus/pci/devices/*/vendor"))
+    groups = [] if google not in vendors else sorted(root.glob("dev/vfio/[0-9]*"))
+    variables = [name for name in TPU_VARIABLES if environment.get(name)]
+    for found in (*sorted(root.glob("dev/accel[0-9]*")), *groups, *variables):
+        return f"TPU ({found})"
+    hidden = environment.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
+    for found in () if hidden else sorted(root.glob("dev/nvidia[0-9]*")):
+        return f"GPU ({found})"
+    return ""
+
+
+def check_accelerator() -> None:
+    """Raise FirthError where JAX has fallen back to the CPU on a host with a TPU or GPU."""
+    found = accelerator()
+    if found and jax.default_backend() == "cpu":
+        extra = found[:3].lower()
+        raise FirthError(
+            f"this host has a {found}, but JAX runs on its CPU; pip install 'firth[{extra}]', see "
+            "that no other process holds the device, or set JAX_PLATFORMS=cpu to mean the CPU"
+        )
+
+
+# ------------------------------------------------------------------------------- one another
+
+
+def leads() -> bool:
+    """Whether this is the process that writes logs and decides by its clock: number 0."""
+    return number() == 0
+
+
+def number() -> int:
+    """Which process this is; known before any device is touched, unlike `jax.process_index`."""
+    return distributed.global_state.process_id
+
+
+def count() -> int:
+    """How many processes the job has."""
+    return distributed.global_state.num_processes
+
+
+def client():
+    """The key-value store of JAX's coordination service."""
+    return distributed.global_state.client
+
+
+def coordinator() -> str:
+    """Host name or address of process 0, as this process reaches it."""
+    return distributed.global_state.coordinator_address.rpartition(":")[0].strip("[]")
+
+
+_rounds = itertools.count()
+
+
+def gather(text: str = "") -> list[str]:
+    """What every process gives here, by process number. All must call it, in the same order.
+
+    It is a barrier too, and moves nothing over the devices.
+    """
+    if count() == 1:
+        return [text]
+    name = f"firth/gather/{next(_rounds)}"
+    client().key_value_set(f"{name}/{number()}", text)
+    if leads():
+        texts = [client().blocking_key_value_get(f"{name}/{p}", DAY_MS) for p in range(count())]
+        client().key_value_set(f"{name}/all", json.dumps(texts))
+    return json.loads(client().blocking_key_value_get(f"{name}/all", DAY_MS))
+
+
+def fetch(tree):
+    """The tree as whole numpy arrays, also of what is spread over the devices of several hosts."""
+    if count() == 1:
+        return jax.device_get(tree)
+    return multihost_utils.process_allgather(tree, tiled=True)
+
+
+def check_workdir(workdir: Path) -> None:
+    """Make the folder of a run; raise FirthError unless all can write there and see the same.
+
+    A disk of each host's own would lose the parts of a checkpoint that the others wrote.
+    """
+    own = workdir / f".probe.{number()}"
+    word = f"{socket.gethostname()} {time.time_ns()}"
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        own.write_text(word)
+    except OSError as error:
+        raise FirthError(f"--workdir {workdir} cannot be written: {error}") from None
+    try:
+        word, *_ = gather(word)
+        last = time.monotonic() + 10  # a network file system may show it late
+        while not (seen := _read(workdir / ".probe.0") == word) and time.monotonic() < last:
+            time.sleep(0.2)
+        apart = [str(p) for p, answer in enumerate(gather(str(seen))) if answer != "True"]
+    finally:
+        own.unlink(missing_ok=True)
+    if apart:
+        raise FirthError(
+            f"--workdir {workdir} is not one folder for all: what process 0 writes there, process "
+            f"{', '.join(apart)} does not see; give a bucket or a network file system"
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def check_equal(facts: dict[str, str]) -> None:
+    """Raise FirthError, on every process, where `facts` are not those of process 0.
+
+    Also notes clocks that differ, and refuses those beyond use.
+    """
+    gather()  # so that the clocks are read at one moment
+    mine = {"host": socket.gethostname(), "clock": time.time(), "facts": facts}
+    records = [json.loads(text) for text in gather(json.dumps(mine))]
+    if found := differences(records):
+        raise FirthError(f"the processes are not of one job: {'; '.join(found)}")
+    first = records[0]["clock"]
+    skews = {p: record["clock"] - first for p, record in enumerate(records)}
+    worst = max(skews, key=lambda p: abs(skews[p]))
+    text = f"the clock of process {worst} ({records[worst]['host']}) is {skews[worst]:+.0f} s off"
+    if abs(skews[worst]) > SKEW_REFUSED:
+        raise FirthError(f"{text} that of process 0; set it (NTP) before files are dated by it")
+    if abs(skews[worst]) > SKEW_NOTED and leads():
+        print(f"firth: {text} that of process 0", file=sys.stderr)
+
+
+def differences(records: list[dict]) -> list[str]:
+    """'process 1 (host): config.seed is 1, not 0' for every fact that is not process 0's."""
+    first, found = records[0]["facts"], []
+    for process, record in enumerate(records):
+        for name in sorted(first.keys() | record["facts"].keys()):
+            own, expected = record["facts"].get(name), first.get(name)
+            if own != expected:
+                where = f"process {process} ({record['host']})"
+                found.append(f"{where}: {name} is {own}, on process 0 {expected}")
+    return found
+
+
+def facts(config, run) -> dict[str, str]:
+    """What must be equal on all processes: recipe, code, data, tokenizer, first weights.
+
+    Where the store lies may differ from host to host: its digest says what it is.
+    """
+    elsewhere = ("data.store", "data.heldout_store")
+    found = {f"config.{k}": repr(v) for k, v in flatten(config).items() if k not in elsewhere}
+    found |= {f"store {i}": store.digest for i, store in enumerate(run.stores)}
+    found["tokenizer"] = run.tokenizer.digest
+    found["code"] = f"{_source()[:12]} (commit {commit()})"
+    found |= {name: metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax")}
+    if run.initial and count() > 1:
+        digest = hashlib.sha256()
+        for leaf in jax.tree.leaves(run.initial):
+            digest.update(np.asarray(leaf).tobytes())
+        found["first weights"] = digest.hexdigest()
+    return found
+
+
+def _source() -> str:
+    """SHA-256 of Firth's own source: a commit says nothing of files that were edited since."""
+    digest = hashlib.sha256()
+    folder = Path(__file__).resolve().parents[1]
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return digest.hexdigest()
