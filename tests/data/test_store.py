@@ -185,3 +185,27 @@ except FirthError as error:
     )
     assert "cannot write" in done.stdout and "store" in done.stdout
     assert os.listdir(tmp_path) == []
+
+
+# ------------------------------------------------------------------- changed while it is in use
+
+
+def test_a_file_that_changes_under_an_open_store_is_named(tmp_path, tokenizer):
+    with StoreWriter(tmp_path / "store", tokenizer) as writer:
+        append(writer, random_corpus(0, tokenizer.vocab_size))
+    store = open_store(tmp_path / "store")
+    store.check_unchanged()
+    for name in ("tokens.npy", "documents.npy", "tokenizer/tokenizer.json"):
+        path = store.path / name
+        whole = path.read_bytes()
+        path.write_bytes(whole)  # another time, the same bytes
+        os.utime(path, ns=(0, 0))
+        store.check_unchanged()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # in place, of the same size
+        with pytest.raises(FirthError, match=f"changed under this run.*{name} is damaged"):
+            store.check_unchanged()
+        path.unlink()
+        with pytest.raises(FirthError, match=f"changed under this run.*{name}"):
+            store.check_unchanged()
+        path.write_bytes(whole)  # another inode, the same bytes
+        store.check_unchanged()

@@ -323,12 +323,13 @@ def test_when_a_save_is_due(tmp_path, monkeypatch):
     saves = Checkpoints(tmp_path, minutes=1.0, every=10)
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 59)
+    assert not saves.overdue()
     assert [step for step in range(1, 31) if saves.due(step)] == [10, 20, 30]
     assert saves.due(7, last=True)
     monkeypatch.setattr(time, "monotonic", lambda: now + 62)
-    assert saves.due(7)
+    assert saves.overdue() and not saves.due(7)
     save(saves, 7)
-    assert not saves.due(8)
+    assert not saves.overdue()
     assert not Checkpoints(tmp_path, minutes=1.0, every=0).due(10)
     saves.close()
 

@@ -99,11 +99,11 @@ def join(place: argparse.Namespace) -> None:
         late.cancel()
 
 
-def in_cluster(environment=os.environ) -> bool:
+def in_cluster(environment=os.environ, root: Path = Path("/")) -> bool:
     """Whether JAX can find the other processes by itself: in a step of SLURM, on a TPU host."""
     if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
         return True
-    return accelerator(environment=environment)[:1] == "T"
+    return accelerator(root, environment).startswith("TPU")
 
 
 def _give_up(place):

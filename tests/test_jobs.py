@@ -1,0 +1,220 @@
+"""Whole runs of several processes against the same run of one: the promises of a job.
+
+FIRTH_KILLS=20 kills as many processes as the record under experiments/survival/hosts says.
+"""
+
+import os
+import random
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+from made_jobs import SMALL, end, error_of, read_state, start_job, start_training
+from made_runs import CACHE, arguments, logged, make_store, start
+
+from firth.train import STOPPED
+from firth.training.watch import DIED
+
+pytestmark = pytest.mark.slow
+STEPS = SMALL["steps"]
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def runs(store, tmp_path_factory):
+    """Workdirs of the same run by 1, 2 and 4 processes."""
+    found = {}
+    for count in (1, 2, 4):
+        found[count] = tmp_path_factory.mktemp(f"by-{count}")
+        for status, text in end(start_training(count, store, found[count])):
+            assert status == 0, text
+    return found
+
+
+def same_bytes(one, other, step=STEPS):
+    one, other = read_state(one, step), read_state(other, step)
+    assert one.keys() == other.keys()
+    return [name for name in one if one[name].tobytes() != other[name].tobytes()] == []
+
+
+def close(one, other, step=STEPS):
+    """Whether states and journals are equal within what the order of sums may change."""
+    first, second = read_state(one, step), read_state(other, step)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_allclose(first[name], second[name], rtol=1e-3, atol=2e-5, err_msg=name)
+    assert len(logged(one)) == len(logged(other))
+    for a, b in zip(logged(one), logged(other), strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_allclose(a[name], b[name], rtol=1e-4, atol=1e-5, err_msg=name)
+    return True
+
+
+def newest_step(workdir) -> int:
+    """The newest sealed checkpoint."""
+    return max((int(seal.stem) for seal in (workdir / "seals").glob("*.json")), default=0)
+
+
+def until(condition, job, seconds=300):
+    """Wait for a condition while the whole job runs."""
+    last = time.monotonic() + seconds
+    while not condition() and time.monotonic() < last:
+        assert all(process.poll() is None for process in job), [p.communicate() for p in job]
+        time.sleep(0.02)
+    assert condition()
+
+
+def test_one_two_and_four_processes_train_the_same_model(runs):
+    for count in (2, 4):
+        assert f"{count} process(es)" in (runs[count] / "env.txt").read_text()
+        assert close(runs[1], runs[count])
+        assert not list(runs[count].glob(".probe*"))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_checkpoint_of_four_goes_on_with_fewer(store, runs, tmp_path, count):
+    workdir = tmp_path / "work"
+    shutil.copytree(runs[4], workdir)
+    for step in (12, STEPS):
+        shutil.rmtree(workdir / "checkpoints" / str(step))
+        (workdir / "seals" / f"{step}.json").unlink()
+    for status, text in end(start_training(count, store, workdir)):
+        assert status == 0 and "falling back" not in text, text
+    assert same_bytes(runs[4], workdir, 8) and close(runs[4], workdir)
+
+
+RESTORE = """
+import sys, jax, numpy as np
+from pathlib import Path
+from made_jobs import read_state
+from firth.training import hosts, partition
+from firth.training.checkpoint import Checkpoints
+place, (workdir, step) = hosts.from_command_line(sys.argv[1:])
+hosts.join(place)
+raw = read_state(workdir, int(step))
+mesh = partition.create_mesh(dict(data=1, fsdp=-1, tensor=1))
+import orbax.checkpoint as ocp
+tree = ocp.PyTreeCheckpointer().metadata(Path(workdir) / "checkpoints" / step / "state")
+tree = jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype), tree.item_metadata.tree)
+shapes = partition.placed(tree, partition.shardings_of(tree, mesh))
+state, _ = Checkpoints(workdir).restore(shapes, int(step))
+cut = 0
+for path, leaf in jax.tree.leaves_with_path(state):
+    whole = raw[jax.tree_util.keystr(path)]
+    cut += not leaf.is_fully_replicated
+    for shard in leaf.addressable_shards:
+        assert np.asarray(shard.data).tobytes() == whole[shard.index].tobytes(), path
+assert cut > 10, cut
+"""
+
+
+def test_what_four_saved_is_restored_to_the_byte_on_two(runs):
+    job = start_job(
+        2,
+        lambda _: ["-c", RESTORE, runs[4], 8],
+        PYTHONPATH=os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]),
+    )
+    for status, text in end(job):
+        assert status == 0, text
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_sigterm_to_one_of_two_saves_on_both(store, runs, tmp_path, who):
+    job = start_training(2, store, tmp_path)
+    until(lambda: newest_step(tmp_path) >= 4, job)
+    job[who].send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    results = end(job)
+    assert time.monotonic() - began < 30
+    assert [status for status, _ in results] == [STOPPED] * 2, results
+    stopped = newest_step(tmp_path)
+    assert f"stopped by SIGTERM at step {stopped}" in results[0][1] or stopped
+    assert 4 < stopped < STEPS, "it was over too soon"
+    for status, text in end(start_training(2, store, tmp_path)):
+        assert status == 0, text
+    assert same_bytes(runs[2], tmp_path) and logged(runs[2]) == logged(tmp_path)
+
+
+def test_a_kill_of_one_of_four_ends_all_and_the_restart_ends_the_same(store, runs, tmp_path):
+    """Every start is ended by a kill after one more checkpoint at most, then all start again."""
+    rng, kills, wanted, slowest = random.Random(0), 0, int(os.environ.get("FIRTH_KILLS", 2)), 0.0
+    while kills < wanted:
+        if newest_step(tmp_path) >= STEPS - 4:
+            assert same_bytes_so_far(runs[4], tmp_path)
+            shutil.rmtree(tmp_path)  # and once more from the beginning
+        tmp_path.mkdir(exist_ok=True)
+        job, newest = start_training(4, store, tmp_path), newest_step(tmp_path)
+        if rng.random() < 0.75:  # else at any time, before the first step perhaps
+            until(lambda newest=newest: newest_step(tmp_path) > newest, job)
+        time.sleep(rng.random() * 2)
+        who = kills % 4
+        assert job[who].poll() is None, job[who].communicate()
+        job[who].kill()
+        began = time.monotonic()
+        for process, (status, text) in enumerate(end(job)):
+            if process == who:
+                continue
+            assert status == DIED, (who, process, text)
+            assert f"process {who} (" in error_of(text) and " died" in error_of(text)
+        slowest = max(slowest, time.monotonic() - began)
+        kills += 1
+    print(f"{kills} kills; the slowest end of the others: {slowest:.1f} s")
+    assert slowest < 30
+    for status, text in end(start_training(4, store, tmp_path)):
+        assert status == 0, text
+    assert same_bytes(runs[4], tmp_path) and logged(runs[4]) == logged(tmp_path)
+
+
+def same_bytes_so_far(whole, workdir) -> bool:
+    return same_bytes(whole, workdir, newest_step(workdir))
+
+
+def test_what_is_not_one_job_is_refused_by_all(store, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("other")
+    other = shutil.copytree(store, folder / "store")
+    text = (other / "manifest.json").read_text()
+    (other / "manifest.json").write_text(text + "\n")  # another digest, and nothing damaged
+
+    def command(process):
+        changes = dict(seed=7, data__store=other) if process else {}
+        argv = arguments(store, folder / "work", **SMALL | changes)
+        return ["-m", "firth.train", *argv]
+
+    for status, errors in end(start_job(2, command)):
+        assert status == 2, errors
+        assert "process 1 (" in errors and "store 0 is" in errors
+        assert "config.seed is 7, on process 0 0" in errors
+    assert not (folder / "work" / "config.json").exists()
+
+
+def test_a_second_job_and_a_folder_of_ones_own_are_refused_by_all(store, tmp_path):
+    from firth.train import lock_workdir
+
+    with lock_workdir(tmp_path):
+        for status, errors in end(start_training(2, store, tmp_path)):
+            assert status == 2 and "another run is using" in error_of(errors), errors
+
+    def command(process):
+        return ["-m", "firth.train", *arguments(store, tmp_path / str(process), **SMALL)]
+
+    for status, errors in end(start_job(2, command)):
+        assert status == 2 and "not one folder for all" in error_of(errors), errors
+
+
+def test_a_store_that_changes_under_a_run_is_named(store, tmp_path):
+    copy = shutil.copytree(store, tmp_path / "store")
+    changes = dict(steps=4000, eval__every=4000, checkpoint__every=20)
+    job = [start(arguments(copy, tmp_path / "work", **changes), **CACHE)]
+    until(lambda: newest_step(tmp_path / "work") >= 20, job)
+    tokens = (copy / "tokens.npy").read_bytes()
+    (copy / "tokens.npy").write_bytes(tokens[:-1] + bytes([tokens[-1] ^ 1]))
+    [(status, errors)] = end(job)
+    assert status == 2 and "tokens.npy is damaged" in error_of(errors), errors
+    assert "the store has changed under this run" in errors

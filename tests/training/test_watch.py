@@ -1,0 +1,96 @@
+"""Processes that train nothing: how a job ends when one of them fails, dies or falls silent."""
+
+import signal
+import time
+
+import pytest
+from made_jobs import end, error_of, start_job
+
+from firth.training.watch import DIED
+
+MEMBER = """
+import os, signal, sys, time
+from firth.errors import FirthError
+from firth.training import hosts, watch
+from firth import cli
+
+def main(argv):
+    place, (end, who) = hosts.from_command_line(argv)
+    hosts.join(place)
+    watch.start(place.patience, place.stall)
+    with watch.together():
+        hosts.gather()
+        watch._watch.step = 57
+        time.sleep(2.5 * watch.BEAT)
+        if hosts.number() == int(who):
+            print("now", flush=True)
+            if end == "error": raise FirthError("the corpus is empty")
+            if end == "bug": raise KeyError("lost")
+            if end != "none": os.kill(os.getpid(), getattr(signal, end))
+        if end != "none": time.sleep(600)
+    watch.finish()
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except FirthError as error:
+        print(f"firth train: error: {error}", file=sys.stderr)
+        sys.exit(2)
+"""
+
+
+def ended(ending: str, who: int, count: int = 3, **environment):
+    """[(status, errors)] and the seconds from the event to the end of the last of the others."""
+    job = start_job(count, lambda process: ["-c", MEMBER, ending, who], **environment)
+    job[who].stdout.readline()
+    began = time.monotonic()
+    for process in job:
+        if process is not job[who]:
+            process.wait(60)
+    seconds = time.monotonic() - began
+    job[who].kill()
+    return end(job), seconds
+
+
+def test_processes_that_come_to_their_end_leave_in_peace():
+    results, _ = ended("none", 1, count=2)
+    assert results == [(0, results[0][1]), (0, results[1][1])], results
+
+
+@pytest.mark.parametrize("who", [0, 2])
+def test_a_killed_process_ends_the_others_at_once_and_is_named_with_its_step(who):
+    results, seconds = ended("SIGKILL", who)
+    assert seconds < 10
+    for process, (status, text) in enumerate(results):
+        if process == who:
+            assert status == -signal.SIGKILL
+        else:
+            assert status == DIED, text
+            assert f"process {who} (" in error_of(text) and "died after step 57" in error_of(text)
+
+
+def test_a_silent_process_ends_the_others_when_patience_is_over():
+    results, seconds = ended("SIGSTOP", 1, FIRTH_PATIENCE="4")
+    assert 2 < seconds < 20
+    for status, text in (results[0], results[2]):
+        assert status == DIED, text
+        assert "process 1 (" in error_of(text) and "silent for 4 s" in error_of(text)
+
+
+@pytest.mark.parametrize("ending, expected", [("error", 2), ("bug", 1)])
+def test_an_error_of_one_is_the_error_of_all(ending, expected):
+    results, seconds = ended(ending, 1)
+    assert seconds < 10
+    for status, text in results:
+        assert status == expected, text
+        assert "process 1 (" in error_of(text)
+        assert ("the corpus is empty" if ending == "error" else "KeyError: 'lost'") in text
+    assert "Traceback" not in results[0][1]
+    assert ("Traceback" in results[1][1]) == (ending == "bug")
+
+
+def test_processes_that_do_not_come_are_waited_for_in_vain():
+    job = start_job(2, lambda process: ["-c", MEMBER, "none", "0"], FIRTH_GATHER="6")
+    job[1].kill()
+    status, text = end(job)[0]
+    assert status == 2 and "not all processes came" in error_of(text)
