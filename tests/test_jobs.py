@@ -15,7 +15,7 @@ from made_jobs import SMALL, end, error_of, read_state, start_job, start_trainin
 from made_runs import CACHE, arguments, logged, make_store, start
 
 from firth.train import STOPPED
-from firth.training.watch import DIED
+from firth.training.hosts import DIED
 
 pytestmark = pytest.mark.slow
 STEPS = SMALL["steps"]
@@ -151,9 +151,8 @@ def test_a_kill_of_one_of_four_ends_all_and_the_restart_ends_the_same(store, run
             shutil.rmtree(tmp_path)  # and once more from the beginning
         tmp_path.mkdir(exist_ok=True)
         job, newest = start_training(4, store, tmp_path), newest_step(tmp_path)
-        if rng.random() < 0.75:  # else at any time, before the first step perhaps
-            until(lambda newest=newest: newest_step(tmp_path) > newest, job)
-        time.sleep(rng.random() * 2)
+        until(lambda newest=newest: newest_step(tmp_path) > newest, job)
+        time.sleep(rng.random())
         who = kills % 4
         assert job[who].poll() is None, job[who].communicate()
         job[who].kill()

@@ -6,7 +6,7 @@ import time
 import pytest
 from made_jobs import end, error_of, start_job
 
-from firth.training.watch import DIED
+from firth.training.hosts import DIED
 
 MEMBER = """
 import os, signal, sys, time
@@ -77,20 +77,19 @@ def test_a_silent_process_ends_the_others_when_patience_is_over():
         assert "process 1 (" in error_of(text) and "silent for 4 s" in error_of(text)
 
 
-@pytest.mark.parametrize("ending, expected", [("error", 2), ("bug", 1)])
-def test_an_error_of_one_is_the_error_of_all(ending, expected):
-    results, seconds = ended(ending, 1)
+@pytest.mark.parametrize("ending, who, expected", [("error", 0, 2), ("error", 2, 2), ("bug", 1, 1)])
+def test_an_error_of_one_is_the_error_of_all(ending, who, expected):
+    results, seconds = ended(ending, who)
     assert seconds < 10
-    for status, text in results:
+    for process, (status, text) in enumerate(results):
         assert status == expected, text
-        assert "process 1 (" in error_of(text)
+        assert error_of(text).startswith(f"process {who} (")
         assert ("the corpus is empty" if ending == "error" else "KeyError: 'lost'") in text
-    assert "Traceback" not in results[0][1]
-    assert ("Traceback" in results[1][1]) == (ending == "bug")
+        assert ("Traceback" in text) == (ending == "bug" and process == who)
 
 
 def test_processes_that_do_not_come_are_waited_for_in_vain():
     job = start_job(2, lambda process: ["-c", MEMBER, "none", "0"], FIRTH_GATHER="6")
     job[1].kill()
     status, text = end(job)[0]
-    assert status == 2 and "not all processes came" in error_of(text)
+    assert status == DIED and "not all processes came" in error_of(text)

@@ -25,6 +25,7 @@ from firth.errors import FirthError
 from firth.recipe import flatten
 from firth.training.journal import commit
 
+DIED = 75  # exit status (EX_TEMPFAIL): a process has died or hangs; start all of them again
 DAY_MS = 24 * 3600 * 1000  # waiting for the others is bounded by the watch, not by a timeout
 SKEW_NOTED, SKEW_REFUSED = 5.0, 900.0  # seconds; credentials and certificates fail beyond the last
 TPU_VARIABLES = ("TPU_NAME", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_ACCELERATOR_TYPE")
@@ -67,13 +68,15 @@ def from_command_line(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 def join(place: argparse.Namespace) -> None:
     """Meet the other processes, if there are any, before any device is touched.
 
-    Ends the process with status 2 when not all have come in time: JAX itself would abort.
+    Ends the process with status 75 when not all have come in time: JAX itself would abort.
     """
     explicit = place.coordinator is not None and place.processes > 1
     if not explicit and (place.processes == 1 or not in_cluster()):
         return
     if "cpu" in (jax.config.jax_platforms or ""):
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # JAX's own answer to SIGTERM, which would hide it from the loop's; it must be off before.
+    jax.config.update("jax_enable_preemption_service", False)
     late = threading.Timer(place.gather, _give_up, [place])
     late.daemon = True
     late.start()
@@ -114,7 +117,7 @@ def _give_up(place):
         file=sys.stderr,
         flush=True,
     )
-    os._exit(2)
+    os._exit(DIED)
 
 
 # ---------------------------------------------------------------------------- the accelerator

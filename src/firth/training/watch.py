@@ -21,13 +21,14 @@ import sys
 import threading
 import time
 import traceback
+from typing import TextIO
 
 import jax
 
 from firth.errors import FirthError
 from firth.training import hosts
+from firth.training.hosts import DIED
 
-DIED = 75  # exit status (EX_TEMPFAIL): a process has died or hangs; start all of them again
 BEAT = 1.0  # seconds
 LINGER = (
     5.0  # seconds that process 0 stays for the others to hear the verdict: it holds their store
@@ -91,16 +92,21 @@ class Watch:
         self.step = 0
         self.terminated = threading.Event()  # the loop's own, once it runs
         self.planned = 0  # process 0 wishes nothing new before this step
-        self.ended: dict | None = None  # the verdict that this process asks for
+        self.ended: dict | None = None  # the end that this process asks for
         self.over = False
         self.news = threading.Event()  # something that cannot wait for the next beat
+        self.ending = threading.Lock()
         self.lost: set[int] = set()  # processes whose connection closed
         self.beats: dict[int, dict] = {}  # the last of each
         self.moved = time.monotonic()
-        self.links = self._connect()
+        try:
+            self.links = self._connect()
+        except OSError as error:
+            where = f"{hosts.coordinator()} (process 0, {self.names[0]})"
+            raise FirthError(f"no connection with {where}: {error}; let all ports pass") from None
         self.heard = dict.fromkeys(self.links, time.monotonic())
-        for number, link in self.links.items():
-            threading.Thread(target=self._listen, args=(number, link), daemon=True).start()
+        for number, (_, lines) in self.links.items():
+            threading.Thread(target=self._listen, args=(number, lines), daemon=True).start()
         threading.Thread(target=self._run, name="firth watch", daemon=True).start()
 
     # ------------------------------------------------------------------- the loop's side
@@ -136,14 +142,14 @@ class Watch:
 
     # ----------------------------------------------------------------- the threads' side
 
-    def _connect(self) -> dict[int, socket.socket]:
-        """A connection to every other process from process 0, and to it from every other."""
+    def _connect(self) -> dict[int, tuple[socket.socket, TextIO]]:
+        """A connection, and what comes from it, of process 0 with every other process."""
         if self.number:
             _, port, word = json.loads(hosts.gather()[0])
             link = socket.create_connection((hosts.coordinator(), port), timeout=self.patience)
             link.settimeout(None)
             link.sendall(f"{word} {self.number}\n".encode())
-            return {0: link}
+            return {0: (link, link.makefile())}
         server = socket.create_server(("", 0), backlog=self.count)
         word = secrets.token_hex(16)  # so that nobody else passes for a process
         hosts.gather(json.dumps(["watch", server.getsockname()[1], word]))
@@ -151,15 +157,18 @@ class Watch:
         links = {}
         while len(links) < self.count - 1:
             link, _ = server.accept()
-            given, _, number = link.makefile().readline().partition(" ")
+            link.settimeout(self.patience)
+            lines = link.makefile()
+            given, _, number = lines.readline().partition(" ")
+            link.settimeout(None)
             if given == word:
-                links[int(number)] = link
+                links[int(number)] = link, lines
         server.close()
         return links
 
-    def _listen(self, number: int, link: socket.socket):
+    def _listen(self, number: int, lines: TextIO):
         with contextlib.suppress(OSError):
-            for line in link.makefile():
+            for line in lines:
                 beat, old = json.loads(line), self.beats.get(number, {})
                 self.heard[number] = time.monotonic()
                 if beat["step"] != old.get("step"):
@@ -168,6 +177,8 @@ class Watch:
                 if beat["stop"] or beat["ended"]:
                     self.news.set()
         self.lost.add(number)
+        if self.number and not self.over:  # JAX aborts in a moment, as its store has gone too
+            self._end(self._dead(number))
         self.news.set()
 
     def _run(self):
@@ -176,13 +187,14 @@ class Watch:
             self.news.clear()
             if self.over:
                 return
-            self._send({"step": self.step, "stop": self.terminated.is_set(), "ended": self.ended})
+            asked = self.ended if self.number else None  # process 0 sends verdicts, not requests
+            self._send({"step": self.step, "stop": self.terminated.is_set(), "ended": asked})
             if verdict := self._verdict():
                 self._end(verdict)
 
     def _send(self, beat: dict):
         line = json.dumps(beat).encode() + b"\n"
-        for link in self.links.values():
+        for link, _ in self.links.values():
             with contextlib.suppress(OSError):  # it will be found lost
                 link.sendall(line)
 
@@ -222,6 +234,7 @@ class Watch:
 
     def _end(self, verdict: dict):
         """Say why, let the others know, and end without waiting for the device."""
+        self.ending.acquire()  # once
         text = " ".join(verdict["why"].split())
         print(f"firth train: error: {text}", file=sys.stderr, flush=True)
         if self.number == 0:
