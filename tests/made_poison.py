@@ -34,8 +34,8 @@ class Poisoned:
 def poison(poisons: dict[int, float], without: range, build=experiment.build):
     """A function in the place of `experiment.build`: {batch: poison}, and batches to cut out."""
 
-    def built(config, cache=None):
-        run = build(config, cache)
+    def built(config, mesh, cache=None):
+        run = build(config, mesh, cache)
 
         def batch(step):
             number = step + len(without) if step >= without.start else step
