@@ -59,6 +59,8 @@ def outline(config) -> Outline:
             f"data.task={config.data.task!r}: a fine-tuning recipe has no plan, since its steps "
             "and the lengths of its rows depend on the examples; plan a pretraining recipe"
         )
+    if config.steps < 1:
+        raise FirthError(f"steps={config.steps}: a plan needs the number of updates, 1 or more")
     assumed, vocab_size = [], config.model.get("vocab_size")
     if not vocab_size:
         vocab_size = family(config.model.family).Config.vocab_size

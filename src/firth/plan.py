@@ -138,7 +138,7 @@ def main(argv: list[str]) -> int:
         raise FirthError("--config is required: a pretraining recipe, e.g. --config bert.py:base")
     assumed = check(args)
     hardware = [parse_chips(item) for item in args.chips.split(",")]
-    plans, compiled = {}, {}
+    plans, compiled = {}, []
     for name in args.config:
         try:
             outlined = outline(recipe.read_recipe(name, overrides))
@@ -146,22 +146,18 @@ def main(argv: list[str]) -> int:
         except FirthError as error:
             raise FirthError(f"{name}: {error}" if len(args.config) > 1 else str(error)) from None
         if args.compile:
-            from firth.planning import compiled as compiler  # the compiler takes seconds to load
+            from firth.planning import compiled as compiler  # it loads the compiler of TPUs
 
-            topologies = args.compile.split(",")
-            compiled[name] = compiler.report(outlined.config, outlined, topologies, args.mesh)
+            found = compiler.report(outlined.config, outlined, args.compile.split(","), args.mesh)
+            plans[name]["compiled"] = found
+            compiled += ["", *compiler.lines(name, found)]
     if args.chart:
         from firth.planning.chart import draw
 
         draw(plans, args.chart)
     if args.json:
-        print(
-            json.dumps({name: plans[name] | _compiled(compiled, name) for name in plans}, indent=2)
-        )
+        print(json.dumps(plans, indent=2))
         return 0
-    print("\n".join(report.table(plans) if len(plans) > 1 else report.page(*plans.popitem())))
+    text = report.table(plans) if len(plans) > 1 else report.page(*next(iter(plans.items())))
+    print("\n".join([*text, *compiled]))
     return 0
-
-
-def _compiled(compiled: dict, name: str) -> dict:
-    return {"compiled": compiled[name]} if name in compiled else {}

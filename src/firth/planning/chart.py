@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from firth.errors import FirthError
+from firth.planning.report import number
 
 PANELS = (("FLOPs of the run", "run"), ("USD", "usd"), ("kg CO2e", "kg"))
 
@@ -30,9 +31,9 @@ def draw(plans: dict[str, dict], path: Path):
         figure.subplots(1, len(PANELS), sharey=True), PANELS, strict=True
     ):
         drawn = axes.barh(labels, [float(values[field]) for _, values in bars], log=True)
-        axes.bar_label(drawn, fmt="{:.2g}", padding=3)
+        axes.bar_label(drawn, fmt=_short, padding=3)
         axes.set_title(title)
-        axes.margins(x=0.25)
+        axes.margins(x=0.35)
     axes.invert_yaxis()
     known = figure.canvas.get_supported_filetypes()
     if (ending := path.suffix.removeprefix(".")) not in known:
@@ -41,3 +42,8 @@ def draw(plans: dict[str, dict], path: Path):
     with matplotlib.rc_context({"svg.hashsalt": "firth"}):
         figure.savefig(temporary)
     os.replace(temporary, path)
+
+
+def _short(value: float) -> str:
+    """A number beside its bar."""
+    return number(value) if value < 1e9 else f"{value:.2e}".replace("e+", "e")

@@ -1,0 +1,147 @@
+"""The closed formulas against the program: its jaxpr to the last product, and XLA's own count."""
+
+import dataclasses
+import math
+
+import jax
+import pytest
+from jax.extend.core import Literal
+
+from firth import recipe
+from firth.models import FAMILIES
+from firth.models.model import family
+from firth.objectives import OBJECTIVES
+from firth.outline import outline
+from firth.planning import flops
+from firth.planning.memory import laid_out
+from firth.program import lay_out
+from firth.training.partition import create_mesh
+
+
+def outlined(name, **changes):
+    """A recipe with a small vocabulary and batch; `a__b` is field a.b."""
+    config = recipe.read_recipe(name)
+    fields = dict(model__vocab_size=600, batch_size=4, accumulate=1) | changes
+    with config.unlocked():
+        for path, value in fields.items():
+            section, _, field = path.rpartition("__")
+            (config[section] if section else config)[field] = value
+    return outline(config)
+
+
+def products_in(jaxpr, live=None) -> int:
+    """FLOPs of the matrix products that the live results of a jaxpr hang on."""
+    flags = [True] * len(jaxpr.outvars) if live is None else live
+    wanted = {id(v) for v, is_live in zip(jaxpr.outvars, flags, strict=True) if is_live}
+    total = 0
+    for eqn in reversed(jaxpr.eqns):
+        live = [id(v) in wanted for v in eqn.outvars]
+        if not any(live):
+            continue
+        wanted |= {id(v) for v in eqn.invars if not isinstance(v, Literal)}
+        if eqn.primitive.name == "dot_general":
+            (contracted, _), _ = eqn.params["dimension_numbers"]
+            depth = math.prod(eqn.invars[0].aval.shape[i] for i in contracted)
+            total += 2 * depth * eqn.outvars[0].aval.size
+        for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=is_jaxpr):
+            if is_jaxpr(inner):
+                inner = getattr(inner, "jaxpr", inner)
+                same = eqn.primitive.name != "scan" and len(inner.outvars) == len(live)
+                total += products_in(inner, live if same else None) * eqn.params.get("length", 1)
+    return total
+
+
+def is_jaxpr(value) -> bool:
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
+
+
+BODIES = [
+    ("bert.py:tiny", {}),
+    ("bert.py:tiny,view=packed", dict(accumulate=2)),
+    ("bert.py:tiny", dict(model__scan=True)),
+    ("roberta.py:tiny,length=128", {}),
+    ("albert.py:tiny,length=128", dict(model__inner_layers=2)),
+    ("distilbert.py:tiny,length=128", {}),
+    ("distilbert.py:tiny,length=128", dict(objective__masked_only=True)),
+    ("electra.py:tiny", dict(objective__sharing="none", objective__width=0.5)),
+    ("electra.py:tiny,variant=all_tokens", {}),
+    ("electra.py:tiny,variant=replace_mlm", {}),
+    ("modernbert.py:tiny,length=128,objective=rtd", {}),
+    ("xlnet.py:tiny,length=96,memory=0", {}),
+    ("xlnet.py:tiny,length=96", dict(model__scan=True, accumulate=2)),
+    ("transformer_xl.py:tiny", {}),
+    ("gpt.py:tiny,length=128", {}),
+    ("gpt2.py:tiny,length=128", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), BODIES)
+def test_the_formula_is_every_matrix_product_of_the_step(name, changes):
+    outlines = outlined(name, **changes)
+    program = laid_out(outlines, 1)
+    step = jax.make_jaxpr(program.step)(program.state, outlines.batch)
+    assert products_in(step.jaxpr) == sum(flops.update_flops(outlines).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "remat"),
+    [("bert.py:tiny", "dots"), ("albert.py:tiny,length=128", "full")]
+    + [("gpt2.py:tiny,length=128", "full")],
+)
+def test_what_rematerialisation_computes_again(name, remat):
+    outlines = outlined(name, model__remat=remat)
+    program = laid_out(outlines, 1)
+    step = jax.make_jaxpr(program.step)(program.state, outlines.batch)
+    expected = sum(flops.update_flops(outlines).values()) + flops.recomputed(outlines)
+    assert products_in(step.jaxpr) == expected
+    assert flops.recomputed(outlines) > 0
+
+
+def compiled_count(outlines) -> float:
+    """XLA's count of the compiled step: element-wise operations are in it, loops once."""
+    mesh = create_mesh(None, jax.devices()[:1])
+    config = outlines.config
+    program = lay_out(outlines.model, outlines.objective, config, outlines.steps, mesh)
+    lowered = program.step.lower(program.state, outlines.batch)
+    return lowered.compile().cost_analysis()["flops"]
+
+
+NO_DROPOUT = dict(model__dropout=0.0, model__attention_dropout=0.0, model__num_layers=2)
+LONG = (
+    *("bert.py:tiny", "roberta.py:tiny,length=128", "albert.py:tiny,length=128"),
+    *("distilbert.py:tiny,length=128", "electra.py:tiny", "modernbert.py:tiny,length=128"),
+    *("xlnet.py:tiny,length=128", "transformer_xl.py:tiny", "gpt2.py:tiny,length=128"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+def test_xla_counts_a_few_percent_more(name):
+    """Random bits of dropout would be most of the rest, so there are none."""
+    outlines = outlined(name, batch_size=16, **NO_DROPOUT)
+    ratio = compiled_count(outlines) / sum(flops.update_flops(outlines).values())
+    assert 1.0 <= ratio < 1.08
+
+
+def test_a_generator_that_is_trained_no_more_has_no_backward_pass():
+    outlines = outlined("electra.py:tiny", objective__sharing="none")
+    frozen = dataclasses.replace(
+        outlines, objective=dataclasses.replace(outlines.objective, trained=object())
+    )
+    trained, still = flops.update_flops(outlines), flops.update_flops(frozen)
+    for part, count in trained.items():
+        assert still[part] * (3 if part.startswith("generator") else 1) == count
+
+
+def test_every_family_and_every_pretraining_objective_has_a_formula():
+    for name in FAMILIES:
+        assert flops.body.dispatch(family(name).Config) is not flops.body.dispatch(object)
+    assert len(flops.learned.registry) - 1 == len(OBJECTIVES.keys() - {"finetune"})
+
+
+def test_six_flops_a_parameter_and_token():
+    """The common estimate, for a body whose layers are nearly all of it."""
+    outlines = outlined("bert.py:large,length=512", model__vocab_size=30522, batch_size=8)
+    parts = flops.update_flops(outlines)
+    layers = 24 * (4 * 1024**2 + 8 * 1024**2)
+    assert parts["attention projections"] + parts["MLP"] == 6 * layers * 8 * 512
