@@ -7,7 +7,6 @@ import pytest
 
 from firth.cli import main
 
-
 SHORT = "--config.model.scan=True"  # the same parameters, traced once instead of layer by layer
 
 

@@ -26,7 +26,7 @@ def rebuilt(row, usd):
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.model} on {row.hardware}")
 def test_energy_emissions_and_prices_of_strubell_et_al(row):
     cheapest, dearest = (rebuilt(row, usd) for usd in RATES[row.hardware])
-    assert (round(cheapest.usd), round(dearest.usd)) == pytest.approx(row.usd, abs=1)
+    assert (round(cheapest.usd), round(dearest.usd)) == row.usd
     if row.watts:
         assert round(cheapest.kwh) == row.kwh
         assert round(cheapest.kg / KG_PER_POUND) == row.pounds
