@@ -7,9 +7,9 @@
 [ -z "$max_usd" ] || [ -n "$usd_hour" ] || bad "--max-usd needs --usd-hour, the price of the TPU"
 [ -n "$max_hours$max_usd" ] || bad "a TPU costs until somebody stops it: give --max-hours or --max-usd"
 runtime=${runtime:-$(runtime_of "$type")}
-case " $* " in
-*" --workdir "*://* | *" --workdir="*://*) ;;
-*) bad "the command needs a --workdir gs://...: what lies on a TPU VM goes with it" ;;
+case "${bucket:+mounted} $* " in
+*" --workdir "*://* | *" --workdir="*://* | mounted*" --workdir"[\ =]/mnt/*) ;;
+*) bad "what lies on a TPU VM goes with it: give a --workdir gs://..., or /mnt/... of a --bucket" ;;
 esac
 
 strikes=0 crashes=0 uneven='' before=''

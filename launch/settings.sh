@@ -8,8 +8,9 @@
 #   --type T           accelerator type, as in v5litepod-16, v5p-8, v6e-8 or v4-8
 #   --runtime R        software version (that which fits the type)
 #   --spot             a spot VM: cheaper, may be taken away at any time
+#   --bucket gs://B    mounted at /mnt/B on every worker: a folder that all hosts of a pod share
 #   --create-flags F   more flags of `gcloud compute tpus queued-resources create`
-#   --extras E         extras of Firth to install (tpu)
+#   --extras E         extras of Firth to install (tpu,remote)
 #   --logs DIR         where logs and accounts of the run go on this machine (runs/launch/NAME)
 #   --dry-run          print every command, run none
 #
@@ -24,11 +25,13 @@ bad() {
     exit 2
 }
 
-project='' zone='' name='' type='' runtime='' spot='' create_flags='' extras=tpu logs='' dry_run=''
+project='' zone='' name='' type='' runtime='' spot='' bucket=''
+create_flags='' extras=tpu,remote logs='' dry_run=''
 # shellcheck disable=SC1091
 [ ! -f tpu.env ] || . ./tpu.env
 
-values=" --project --zone --name --type --runtime --create-flags --extras --logs ${values-} "
+values=" --project --zone --name --type --runtime --bucket --create-flags --extras --logs
+ ${values-} "
 switches=" --spot --dry-run ${switches-} "
 while [ $# -gt 0 ]; do
     case "$1" in

@@ -7,6 +7,8 @@ for setting in project zone name; do
     eval "[ -n \"\$$setting\" ]" ||
         bad "--$setting is not set; give it, or put a line $setting=... into tpu.env"
 done
+case "$bucket" in '' | gs://*) ;; *) bad "--bucket $bucket: expected gs://NAME" ;; esac
+bucket=${bucket%/}
 logs=${logs:-runs/launch/$name}
 case "$logs" in /*) ;; *) logs=$PWD/$logs ;; esac
 checkout=$(cd "$(dirname "$0")/.." && pwd)
@@ -71,7 +73,7 @@ bundle() { # pack the commit that is checked out here; what is not committed sta
 install() { # send the bundle to every worker and install it there; does nothing a second time
     cloud tpu-vm scp "$logs/firth.bundle" "$name:firth.bundle" --worker=all &&
         on_workers all "git init -q firth && git -C firth fetch -q ../firth.bundle HEAD &&\
- git -C firth checkout -q -f --detach FETCH_HEAD && sh firth/launch/worker.sh setup $extras"
+ git -C firth checkout -q -f --detach FETCH_HEAD && sh firth/launch/worker.sh setup $extras ${bucket#gs://}"
 }
 
 start() { # start COMMAND...: on every worker, ending what ran before

@@ -2,7 +2,8 @@
 # On a worker of a TPU VM, called through ssh by the other scripts: install Firth, start a command
 # that outlives the connection, tell how it is, stop it.
 #
-#   worker.sh setup EXTRAS       an environment for the commit that is checked out here
+#   worker.sh setup EXTRAS [BUCKET]   an environment for the commit that is checked out here, and
+#                                the bucket at /mnt/BUCKET
 #   worker.sh start COMMAND...   end what ran before, then start this
 #   worker.sh status             HOST absent|running|exited CODE SECONDS CHECKSUM LAST-LINE
 #   worker.sh stop               SIGTERM, and SIGKILL to what is left after 90 s
@@ -14,14 +15,32 @@ environment=$HOME/firth-venv
 run=$HOME/firth-run
 mkdir -p "$run"
 
+commit() { git rev-parse HEAD 2>/dev/null || echo "no commit"; }
+
 setup() {
-    wanted="$(git rev-parse HEAD) $1"
+    [ -z "${2-}" ] || mount_bucket "$2"
+    wanted="$(commit) $1"
     [ "$(cat "$environment/.installed" 2>/dev/null)" != "$wanted" ] || return 0
     # uv brings a Python of its own: that of the TPU images is older than Firth needs.
     PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --user --upgrade uv
     python3 -m uv venv --quiet --allow-existing --python 3.12 "$environment"
     python3 -m uv pip install --quiet --python "$environment/bin/python" --editable ".[$1]"
     echo "$wanted" >"$environment/.installed"
+}
+
+mount_bucket() { # with Cloud Storage FUSE, whose renaming of folders must be allowed for checkpoints
+    ! mountpoint -q "/mnt/$1" || return 0
+    apt=https://packages.cloud.google.com/apt key=/usr/share/keyrings/cloud.google.asc
+    if ! command -v gcsfuse >/dev/null; then
+        curl -fsS "$apt/doc/apt-key.gpg" | sudo tee "$key" >/dev/null
+        echo "deb [signed-by=$key] $apt gcsfuse-$(lsb_release -cs) main" |
+            sudo tee /etc/apt/sources.list.d/gcsfuse.list >/dev/null
+        sudo apt-get update -qq
+        sudo apt-get install -qq gcsfuse
+    fi
+    sudo mkdir -p "/mnt/$1"
+    sudo chown "$(id -u)" "/mnt/$1"
+    gcsfuse --implicit-dirs --rename-dir-limit=100000 "$1" "/mnt/$1"
 }
 
 alive() { ! flock --nonblock "$run/lock" true; } # every process of the run holds the lock
@@ -48,7 +67,7 @@ start() {
 
 watch() { # the session that start leaves behind
     . launch/attend.sh
-    echo "== $(date -u +%Y-%m-%dT%H:%M:%SZ) $(uname -n) $(git rev-parse --short HEAD): $*"
+    echo "== $(date -u +%Y-%m-%dT%H:%M:%SZ) $(uname -n) $(commit): $*"
     status=0
     attend "$@" || status=$?
     echo "== exit $status"

@@ -54,9 +54,7 @@ class Cloud:
         self.checkout, self.folder, self.stub = checkout, folder, folder / "stub"
         (self.stub / "bin").mkdir(parents=True)
         for name, text in PROGRAMS.items():
-            program = self.stub / "bin" / name
-            program.write_text(f"#!/bin/sh\n{text}\n")
-            program.chmod(0o755)
+            self.add_program(name, text)
         for name, text in {"clock": "1000000", "workers": "2", "exits": "0", **scenario}.items():
             (self.stub / name.replace("_", "-")).write_text(text + "\n")
         self.environment = os.environ | {
@@ -64,6 +62,12 @@ class Cloud:
             "STUB": str(self.stub),
             "HOME": str(folder),
         }
+
+    def add_program(self, name: str, text: str):
+        """Put a program of sh on PATH, here and on the workers."""
+        program = self.stub / "bin" / name
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
 
     def sh(self, script: str, *arguments, timeout=60) -> subprocess.CompletedProcess:
         """Run a script of launch/ to its end, in the folder of this cloud."""
