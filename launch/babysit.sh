@@ -38,6 +38,9 @@ local='' keep=''
 for value in "$max_restarts" "$backoff" "$backoff_cap" "$poll"; do
     case "$value" in *[!0-9]*) bad "$value is no whole number" ;; esac
 done
+for value in "$max_hours" "$max_usd" "$usd_hour"; do
+    case "$value" in *[!0-9.]*) bad "$value is no number of hours or dollars" ;; esac
+done
 
 restarts=0 delay=$backoff
 again() { # again WHY LASTED [now]: count a restart; wait before it, or give up

@@ -38,11 +38,14 @@ within_budget() {
 finish() { # finish STATUS WHY: fetch the logs, give the TPU back, exit
     say "$2; rented for $spent s in all"
     if [ "$before" = ACTIVE ]; then
-        [ "$1" != 3 ] || stop >>"$errors" 2>&1 || say "not every worker could be told to stop"
-        fetch "$(statuses 2>>"$errors")"
+        [ "$1" = 0 ] || stop >>"$errors" 2>&1 || say "not every worker could be told to stop"
+        report=$(statuses 2>>"$errors") || :
+        fetch "$report"
+        for host in $(hosts "$report"); do
+            [ "$1" = 0 ] || tail -n 3 "$logs/$host.log" >&2
+        done
     fi
     [ "$1" != 0 ] || mv "$logs/spent" "$logs/spent.done"
-    [ "$1" = 0 ] || tail -qn 3 "$logs"/*-w-*.log >&2 2>/dev/null || :
     [ -n "$keep" ] || [ "$before" = ABSENT ] || give_back
     exit "$1"
 }
@@ -121,15 +124,16 @@ tend() { # look at the run on every worker and do what it needs
             ;;
         esac
         # Where none answers it may well be this machine that is cut off: wait longer.
-        if [ -n "$report" ]; then
-            strike 3 "only $(printf '%s\n' "$report" | cut -d ' ' -f 1 | tr '\n' ' ')answered"
+        answered=$(hosts "$report" | tr '\n' ' ')
+        if [ -n "$answered" ]; then
+            strike 3 "only ${answered}answered"
         else
             strike 10 "no worker answers"
         fi
         return
     fi
     verdict=$(printf '%s\n' "$report" | awk -v mine="$(printf '%s\n' "$@" | cksum | cut -d ' ' -f 1)" '
-        NF >= 5 {
+        $2 ~ /^(absent|running|exited)$/ {
             if ($2 == "running") { if ($5 == mine) running = 1; else other = 1 }
             else if ($2 == "absent" || $5 != mine) fresh = 1
             else if ($3 == 2) input = 1

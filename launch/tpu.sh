@@ -87,7 +87,9 @@ statuses() { # a line a worker: HOST absent|running|exited CODE SECONDS CHECKSUM
  sh firth/launch/worker.sh status"
 }
 
-hosts() { printf '%s\n' "$1" | cut -d ' ' -f 1; } # hosts STATUSES
+hosts() { # hosts STATUSES: the names in them, a line each
+    printf '%s\n' "$1" | awk '$2 ~ /^(absent|running|exited)$/ { print $1 }'
+}
 
 gather() { # gather HOST...: fetch what their logs have grown by; they are called ...-w-NUMBER
     missed=0

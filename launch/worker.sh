@@ -60,7 +60,6 @@ start() {
     exec 9>"$run/lock"
     flock --timeout 10 9
     PATH="$environment/bin:$PATH" PYTHONUNBUFFERED=1 \
-        JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$HOME/.cache/firth-jax}" \
         setsid sh launch/worker.sh attend "$@" </dev/null >>"$run/log" 2>&1 &
     echo $! >"$run/pid"
 }

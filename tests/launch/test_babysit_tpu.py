@@ -179,6 +179,7 @@ def test_a_second_watch_takes_over_and_another_command_does_not(cloud):
         (["--max-hours=5"], "no command"),
         (["--hours=5", "--", *RUN], "no flag --hours"),
         (["--poll=often", "--", *RUN], "often is no whole number"),
+        (["--max-hours=1d", "--", *RUN], "1d is no number of hours"),
     ],
 )
 def test_bad_settings_rent_nothing(cloud, arguments, said):
