@@ -31,8 +31,8 @@ class Poisoned:
         return sums, *rest
 
 
-def poison(poisons: dict[int, float], without: range, build=experiment.build):
-    """A function in the place of `experiment.build`: {batch: poison}, and batches to cut out."""
+def poison(build, poisons: dict[int, float], without: range):
+    """`experiment.build`, but with poisons ({batch: poison}), and with batches cut out."""
 
     def built(config, mesh, cache=None):
         run = build(config, mesh, cache)
@@ -48,9 +48,16 @@ def poison(poisons: dict[int, float], without: range, build=experiment.build):
     return built
 
 
+def program(poisons: dict[int, float], without=range(0)) -> tuple[str, ...]:
+    """What to give to python before the arguments of `firth train`."""
+    written = {str(number): str(value) for number, value in poisons.items()}
+    return (__file__, json.dumps(written), str(without.start), str(without.stop))
+
+
 if __name__ == "__main__":
     from firth.cli import main
 
-    poisons = {int(number): float(value) for number, value in json.loads(sys.argv[1]).items()}
-    experiment.build = poison(poisons, range(int(sys.argv[2]), int(sys.argv[3])))
+    read = {int(number): float(value) for number, value in json.loads(sys.argv[1]).items()}
+    cut = range(int(sys.argv[2]), int(sys.argv[3]))
+    experiment.build = poison(experiment.build, read, cut)
     sys.exit(main(["train", *sys.argv[4:]]))

@@ -74,10 +74,10 @@ CACHE = {  # compiled steps are shared between the processes of a test session
 }
 
 
-def start(argv: list[str], **environment) -> subprocess.Popen:
+def start(argv: list[str], program=("-m", "firth.train"), **environment) -> subprocess.Popen:
     """`firth train` in a new process, on one CPU device unless XLA_FLAGS says otherwise."""
     return subprocess.Popen(
-        [sys.executable, "-m", "firth.train", *map(str, argv)],
+        [sys.executable, *program, *map(str, argv)],
         env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,21 +1,12 @@
 """Whole runs whose loss leaps or is not finite: rolled back, and the same however often killed."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 import time
-from pathlib import Path
 
-import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
-from made_poison import poison
-from made_runs import CACHE, arguments, assert_same_bytes, logged, make_store
-
-from firth import experiment
-from firth.cli import main
+from made_poison import program
+from made_runs import arguments, assert_same_bytes, logged, make_store, start
 
 STEPS = 36
 POISON = {25: float("nan"), 30: 200.0}  # by number of the batch
@@ -37,43 +28,23 @@ def store(tmp_path_factory):
     return make_store(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    """The runs of this process, which differ in nothing that is compiled, compile once."""
-    changes = {
-        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-        "jax_persistent_cache_min_compile_time_secs": 0,
-    }
-    before = {name: getattr(jax.config, name) for name in changes}
-    for name, value in changes.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
-
-
-def run(monkeypatch, store, workdir, poisons, without=range(0), **changes) -> int:
-    monkeypatch.setattr(experiment, "build", poison(poisons, without, BUILD))
-    return main(["train", *arguments(store, workdir, **CHANGES | changes)])
-
-
-BUILD = experiment.build
+def train(store, workdir, poisons, without=range(0), status=0, **changes) -> str:
+    """Run to the end; returns what was said."""
+    process = start(arguments(store, workdir, **CHANGES | changes), program(poisons, without))
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == status, said
+    return said
 
 
 @pytest.fixture(scope="module")
-def rolled_back(store, compiled, tmp_path_factory):
+def rolled_back(store, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("rolled")
-    with pytest.MonkeyPatch.context() as patch:
-        assert run(patch, store, workdir, POISON) == 0
+    train(store, workdir, POISON)
     return workdir
 
 
-def test_after_a_rollback_the_run_is_one_that_never_saw_these_batches(
-    store, rolled_back, tmp_path, monkeypatch
-):
-    assert run(monkeypatch, store, tmp_path, {}, without=LEFT_OUT) == 0
+def test_after_a_rollback_the_run_is_one_that_never_saw_these_batches(store, rolled_back, tmp_path):
+    train(store, tmp_path, {}, without=LEFT_OUT)
     assert_same_bytes(tmp_path, rolled_back, STEPS)
     lines = logged(rolled_back)
     told = [line for line in lines if "train/rollback" in line]
@@ -88,45 +59,30 @@ def test_after_a_rollback_the_run_is_one_that_never_saw_these_batches(
 
 
 @pytest.mark.slow
-def test_too_many_rollbacks_stop_the_run(store, compiled, tmp_path, monkeypatch, capsys):
-    assert run(monkeypatch, store, tmp_path, POISON, rollback__limit=1) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "rollback.limit=1 is reached (back to steps 20)" in line and "the loss leapt" in line
-    assert run(monkeypatch, store, tmp_path, POISON, spike__policy="skip") == 0, "may change"
+def test_too_many_rollbacks_stop_the_run(store, tmp_path):
+    said = train(store, tmp_path, POISON, status=2, **{"rollback.limit": 1}).splitlines()
+    assert "rollback.limit=1 is reached (back to steps 20)" in said[-1]
+    assert "the loss leapt" in said[-1]
+    train(store, tmp_path, POISON, **{"spike.policy": "skip"})  # a policy may change
 
 
 @pytest.mark.slow
-def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, tmp_path):
-    """SIGKILL before, in and after the rollbacks, saves by the clock among those by step."""
-    script = Path(__file__).parent / "made_poison.py"
-    poisons = json.dumps({str(number): str(value) for number, value in POISON.items()})
-
-    def begin(workdir, minutes):
-        argv = arguments(store, workdir, **CHANGES, checkpoint__minutes=minutes)
-        return subprocess.Popen(
-            [sys.executable, script, poisons, "0", "0", *map(str, argv)],
-            env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert begin(whole, 10.0).wait(300) == 0
+def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, rolled_back, tmp_path):
+    """SIGKILL before, in and after the rollbacks, with saves at every step."""
     rng, reached = random.Random(1), set()
     for kill in range(8):
-        process = begin(killed, 0.0)  # a save at every step
-        target, deadline = 4 * kill + rng.randrange(4), time.monotonic() + 200
-        while process.poll() is None and time.monotonic() < deadline:
-            names = [p.name for p in (killed / "checkpoints").glob("[0-9]*") if p.name.isdigit()]
-            newest = max(map(int, names), default=0)
-            if newest >= target:
-                break
+        changes = CHANGES | {"checkpoint.minutes": 0.0}
+        process = start(arguments(store, tmp_path, **changes), program(POISON))
+        target, newest, deadline = 4 * kill + rng.randrange(4), 0, time.monotonic() + 200
+        while process.poll() is None and newest < target and time.monotonic() < deadline:
             time.sleep(0.002)
+            names = [p.name for p in (tmp_path / "checkpoints").glob("[0-9]*")]
+            newest = max((int(name) for name in names if name.isdigit()), default=0)
         time.sleep(rng.random() * 0.05)
         process.kill()
-        process.wait()
+        process.communicate()
         reached.add(newest)
     assert len(reached) > 4, "the kills all fell at the same place"
-    assert begin(killed, 10.0).wait(300) == 0
-    assert_same_bytes(whole, killed, STEPS)
-    assert logged(whole) == logged(killed)
+    train(store, tmp_path, POISON)
+    assert_same_bytes(rolled_back, tmp_path, STEPS)
+    assert logged(rolled_back) == logged(tmp_path)
