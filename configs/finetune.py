@@ -82,7 +82,9 @@ def get_config(arg=None):
     c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
     c.rollback = dict(batches=100, limit=3)
 
-    c.mesh = dict(data=-1, fsdp=1, tensor=1)
+    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
+    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
+    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
     c.rng = "threefry2x32"
 
     c.log_every = 50

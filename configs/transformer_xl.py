@@ -53,7 +53,7 @@ def get_config(arg=None):
         untie_r=False,
         same_length=False,
         scan=False,  # True compiles one layer instead of N
-        remat="none",  # "dots" or "full" trade time for memory
+        remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
         dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 
@@ -88,7 +88,9 @@ def get_config(arg=None):
     c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
     c.rollback = dict(batches=100, limit=3)
 
-    c.mesh = dict(data=-1, fsdp=1, tensor=1)
+    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
+    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
+    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
     c.rng = "threefry2x32"  # "rbg" draws faster on TPUs, but differs between backends
 
     c.log_every = 100

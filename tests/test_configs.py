@@ -220,7 +220,7 @@ def test_an_unknown_field_of_the_model_is_refused():
         (dict(num_heads=3), "not a multiple of"),
         (dict(activation="swish"), "activation='swish' is unknown"),
         (dict(dtype="bf16"), "dtype='bf16' is unknown"),
-        (dict(remat="half"), "remat='half' is unknown; one of none, full, dots"),
+        (dict(remat="half"), "remat='half' is unknown; one of none, full, dots, all_dots"),
         (dict(classifier_dropout=1), "classifier_dropout=1 should lie in"),
         (dict(dropout=1.0), "dropout=1.0 should lie in"),
         (dict(attention_dropout=-0.1), "attention_dropout=-0.1 should lie in"),

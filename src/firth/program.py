@@ -86,13 +86,15 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None):
     """
     static = config.objective.get("static", False)
     policy = recovery.read_policy(config)
-    gradient = over_data(make_gradient(model, objective, config), objective, config, mesh)
+    frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
+    gradient = make_gradient(model, objective, frozen, config)
+    gradient = over_data(gradient, objective, frozen, config, mesh)
 
     def scatter(tree):
         """Lay parameters or gradients out as the moments are: under ZeRO-1, over `data` too."""
         if mesh is None or not config.mesh.get("zero1", False):
             return tree
-        specs = partition.moment_specs(tree, mesh)
+        specs = partition.moment_specs(tree, frozen(tree), mesh)
         return jax.tree.map(
             lambda x, spec: jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec)),
             tree,
@@ -135,13 +137,13 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None):
     return step
 
 
-def make_gradient(model, objective, config):
+def make_gradient(model, objective, frozen, config):
     """Function (params, batch, weights, key) -> ((loss, metrics, gradient), carry).
 
+    `frozen` makes a tree of bool of one of parameters, True where nothing is learned.
     `weights` are what each term of the loss is divided by, `key` is that of dropout. The carry is a
     list: that of the next batch, or nothing.
     """
-    frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
     losses_of = bound(model, functools.partial(objective.losses, train=True))
 
     def gradient(params, batch, weights, key):

@@ -26,6 +26,8 @@ FREE = (
     *("nonfinite", "spike.policy", "rollback"),
 )
 
+# Fields that recipes did not always have, and what a run without one did.
+LATER = {"reduce_dtype": "float32"}
 
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
 
@@ -198,7 +200,7 @@ def record(config, workdir: Path):
     path = workdir / "config.json"
     new = json.loads(json.dumps(config.to_dict()))
     if path.exists():
-        old, now = flatten(read(workdir)), flatten(new)
+        old, now = LATER | flatten(read(workdir)), LATER | flatten(new)
         differing = [
             f"{name}: {old.get(name)!r} there, {now.get(name)!r} now"
             for name in sorted(old.keys() | now.keys())

@@ -18,9 +18,10 @@ from firth.training import partition
 DTYPES = ("float32", "bfloat16")
 
 
-def over_data(gradient, objective, config, mesh):
+def over_data(gradient, objective, frozen, config, mesh):
     """`gradient` (from `program.make_gradient`) of a batch whose rows lie over `data`.
 
+    `frozen` makes a tree of bool of one of parameters; the gradients of those are zero anyway.
     Raises FirthError for a dtype that is unknown, or that nobody can promise.
     """
     dtype = config.get("reduce_dtype", "float32")
@@ -37,15 +38,18 @@ def over_data(gradient, objective, config, mesh):
         return gradient
 
     def apply(params, batch, weights, key):
+        still = frozen(params)
         specs = jax.tree.map(lambda _: P(), params)
         if config.mesh.get("zero1", False):
-            specs = jax.tree.map(along_data, partition.moment_specs(params, mesh))
+            specs = jax.tree.map(along_data, partition.moment_specs(params, still, mesh))
 
         def local(params, batch, weights, key):
             with dropout.rows_over("data"):
                 (loss, measured, grads), carry = gradient(params, batch, weights, key)
             loss, measured = jax.lax.psum((loss, measured), "data")
-            grads = jax.tree.map(lambda g, spec: summed(g, spec, dtype), grads, specs)
+            grads = jax.tree.map(
+                lambda g, stop, spec: g if stop else summed(g, spec, dtype), grads, still, specs
+            )
             return (loss, measured, grads), carry
 
         rows = P("data")

@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from quick import jit
 
-from firth.layers.dropout import Dropout, keep_mask
+from firth.layers.dropout import Dropout, keep_mask, places_from, rows_over
 from firth.training.partition import create_mesh
 
 SHAPE = (400, 1001)  # an odd last axis: half of the last random word is left over
@@ -96,3 +96,39 @@ def test_the_same_values_however_the_array_is_sharded(spec):
     sharded = apply(jax.device_put(x, sharding))
     assert len(sharded.sharding.device_set) == 8
     np.testing.assert_array_equal(sharded, jit(lambda x: drop(x, 0.3))(x))
+
+
+@pytest.mark.parametrize("shape", [(16, 3, 5), (24, 7)])
+def test_devices_with_rows_of_their_own_draw_what_one_draws(shape):
+    """Under shard_map each device draws its part of the whole batch, but all of a shared table."""
+    mesh, key = create_mesh(), jax.random.key(3)
+    local = (shape[0] // 8, *shape[1:])
+
+    def masks(key):
+        with rows_over("data"):
+            return keep_mask(key, 0.5, local), keep_mask(key, 0.5, shape, rows=False)
+
+    specs = (P("data"), P())
+    run = jax.shard_map(masks, mesh=mesh, in_specs=P(), out_specs=specs, check_vma=False)
+    rows, table = jit(run)(key)
+    np.testing.assert_array_equal(rows, keep_mask(key, 0.5, shape))
+    np.testing.assert_array_equal(table, keep_mask(key, 0.5, shape))
+
+
+def test_counters_of_more_than_32_bits():
+    first = 2**32 * 7 - 5
+    high, low = places_from(jnp.uint32(first >> 32), jnp.uint32(first % 2**32), (3, 4))
+    places = np.asarray(high, np.uint64) * 2**32 + np.asarray(low, np.uint64)
+    np.testing.assert_array_equal(places.ravel(), first + np.arange(12, dtype=np.uint64))
+
+
+def test_other_generators_draw_apart_on_every_device():
+    def masks(key):
+        with rows_over("data"):
+            return keep_mask(key, 0.5, (2, 200))
+
+    run = jax.shard_map(
+        masks, mesh=create_mesh(), in_specs=P(), out_specs=P("data"), check_vma=False
+    )
+    rows = np.asarray(jit(run)(jax.random.key(0, impl="rbg")))
+    assert len({row.tobytes() for row in rows}) == 16

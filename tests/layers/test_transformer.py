@@ -12,7 +12,7 @@ from scipy.special import erf
 
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import Stack
+from firth.layers.transformer import REMAT_POLICIES, Stack
 from firth.models.bert import Config
 from firth.models.model import to_layout
 
@@ -148,7 +148,7 @@ def test_scan_equals_loop_in_values_and_gradients(case, value_and_gradient):
 
 
 @pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize("remat", ["full", "dots"])
+@pytest.mark.parametrize("remat", list(REMAT_POLICIES))
 def test_remat_changes_no_value_and_no_gradient(case, value_and_gradient, scan, remat):
     """Dropout is on: the mask of the recomputed forward pass must be the mask of the first."""
     rates = dict(dropout=0.2, attention_dropout=0.3, scan=scan)

@@ -3,6 +3,7 @@
 import functools
 import math
 import re
+from types import SimpleNamespace
 
 import flax.linen as nn
 import jax
@@ -22,7 +23,14 @@ from firth.models.model import create
 from firth.objectives.mlm import MaskedLM
 from firth.training import partition
 from firth.training.optim import create_optimizer, named_leaves
-from firth.training.partition import create_mesh, leaf_path, put_batch, shardings_of, spec_of
+from firth.training.partition import (
+    create_mesh,
+    divided,
+    leaf_path,
+    put_batch,
+    shardings_of,
+    spec_of,
+)
 from firth.training.state import TrainState
 
 HEADS = ("mlm", "nsp", "classifier")
@@ -89,6 +97,47 @@ def test_mesh_sizes(spec, shape):
 def test_a_mesh_that_does_not_cover_the_devices_is_refused(spec):
     with pytest.raises(FirthError, match=r"mesh .* 8 devices"):
         create_mesh(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (dict(data=8, slices=3), r"mesh.slices=3 does not divide mesh.data=8"),
+        (dict(data=2, fsdp=4, slices=4), r"mesh.slices=4 does not divide mesh.data=2"),
+        (dict(data=8, slices=0), r"mesh.slices=0 does not divide"),
+    ],
+)
+def test_slices_that_do_not_divide_are_refused(spec, message):
+    with pytest.raises(FirthError, match=message):
+        create_mesh(dict(fsdp=1, tensor=1) | spec)
+
+
+def described(count, slices, platform="tpu"):
+    """Stand-ins for the devices of a pod, interleaved so that their order says nothing."""
+    return [
+        SimpleNamespace(id=i, slice_index=i % slices, platform=platform, device_kind="")
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("sizes", [(8, 1, 1), (4, 2, 1), (2, 2, 2)])
+def test_only_data_crosses_slices(sizes, monkeypatch):
+    """The devices of a slice are one block of `data`, named by the devices or simulated."""
+    spec = dict(zip(partition.AXES, sizes, strict=True)) | dict(slices=2)
+    simulated = np.vectorize(lambda device: device.id // 4)(create_mesh(spec).devices)
+    # The order within a slice is JAX's own business; here that of the list.
+    arrange = lambda sizes, devices, **_: np.array(devices, object).reshape(sizes)  # noqa: E731
+    monkeypatch.setattr(partition.mesh_utils, "create_device_mesh", arrange)
+    named = partition.arranged(list(sizes), 2, described(8, 2))
+    for slices in (simulated, np.vectorize(lambda device: device.slice_index)(named)):
+        assert slices.shape == sizes
+        assert (slices == np.repeat([0, 1], sizes[0] // 2)[:, None, None]).all()
+
+
+@pytest.mark.parametrize(("asked", "there"), [(1, 2), (2, 1), (4, 2)])
+def test_slices_other_than_those_of_the_devices_are_refused(asked, there):
+    with pytest.raises(FirthError, match=rf"mesh.slices={asked}, but the devices .* {there}; set"):
+        partition.arranged([8, 1, 1], asked, described(8, there))
 
 
 def test_a_mesh_over_some_devices():
@@ -168,6 +217,92 @@ def test_an_axis_that_does_not_divide_is_left_out():
     assert spec_of("encoder/word/embedding", (30528, 768), wide) == P("tensor", "fsdp")
     assert spec_of("encoder/word/embedding", (30528, 5), wide) == P("tensor", None)
     assert spec_of("x/layers/query/kernel", (4, 6, 6), wide) == P(None, "fsdp", None)
+
+
+def expected(shapes, rules):
+    """PartitionSpecs of every leaf on a 2 x 2 x 2 mesh, or None where no rule names one."""
+    found = {}
+    for path, leaf in by_path(shapes).items():
+        try:
+            found[path] = spec_of(path, leaf.shape, mesh(), rules)
+        except FirthError:
+            found[path] = None
+    return found
+
+
+@pytest.mark.parametrize("dropped", range(len(partition.RULES)))
+def test_no_rule_can_be_dropped(dropped, every_leaf):
+    """Without it some leaf is unmatched, or lies otherwise than it should."""
+    rest = partition.RULES[:dropped] + partition.RULES[dropped + 1 :]
+    whole = expected(every_leaf, partition.RULES)
+    assert None not in whole.values()
+    without = expected(every_leaf, rest)
+    changed = [path for path in whole if without[path] != whole[path]]
+    assert changed, partition.RULES[dropped]
+
+
+@pytest.fixture(scope="module")
+def every_leaf():
+    """The state of a BERT and an XLNet, and what a memory leaves: what the rules were made for."""
+    spec = dict(family="xlnet", vocab_size=96, **xlnet.size("tiny"))
+    init = functools.partial(create(spec, ()).init, jax.random.key(0), jnp.zeros((1, 8), int))
+    memory = {"carry": {"hidden": jax.ShapeDtypeStruct((8, 2, 4, 16), np.float32)}}
+    gpt = {"qkv": {"kernel": jax.ShapeDtypeStruct((16, 48), np.float32)}}
+    return {"bert": state_shapes("tiny"), "xlnet": jax.eval_shape(init), "gpt": gpt} | memory
+
+
+# ------------------------------------------------------------------------------------- ZeRO-1
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_zero1_divides_the_moments_and_nothing_else(scan):
+    shapes = state_shapes("base", scan)
+    plain = by_path(shardings_of(shapes, mesh(8, 1, 1)))
+    found = by_path(shardings_of(shapes, mesh(8, 1, 1), zero1=True))
+    leaves, whole = by_path(shapes), []
+    for path, leaf in leaves.items():
+        moment = re.search("/(mu|nu)/", path)
+        if not moment:
+            assert found[path] == plain[path], path
+        elif "data" not in found[path].spec:
+            whole.append(path)
+            assert all(size % 8 for size in leaf.shape[scan and "/layers/" in path :]), path
+        else:
+            assert found[path].num_devices == 8
+            assert math.prod(found[path].shard_shape(leaf.shape)) * 8 == leaf.size, path
+            assert "/layers/" not in path or found[path].spec[0] is None, path
+    assert {path.split("/mu/")[-1].split("/nu/")[-1] for path in whole} == {
+        "classifier/dense/bias",
+        "mlm/bias",
+        "nsp/dense/bias",
+    }
+
+
+def test_zero1_comes_on_top_of_the_rules():
+    wide = mesh(2, 2, 2)
+    path, shape = "opt_state/0/mu/encoder/stack/layer_0/mlp_in/kernel", (768, 3072)
+    plain = spec_of(path, shape, wide)
+    assert plain == divided(plain, path, shape, wide) == P("fsdp", "tensor")  # no dimension is left
+    assert divided(P("fsdp", "tensor"), path, shape, mesh(4, 2, 1)) == P("fsdp", "data")
+    assert divided(P(None, "fsdp"), "position/embedding", (512, 768), wide) == P("data", "fsdp")
+    assert divided(P(), "norm/scale", (768,), wide) == P("data")
+    assert divided(P(), "mlm/bias", (30521,), wide) == P()
+    assert divided(P(None), "x/layers/norm/scale", (2, 7), wide) == P(None)
+
+
+def test_zero1_keeps_state_of_an_eighth_of_the_moments():
+    shapes = state_shapes("base").opt_state
+    over = by_path(shardings_of({"opt_state": shapes}, mesh(8, 1, 1), zero1=True))
+    leaves = by_path({"opt_state": shapes})
+    share = sum(math.prod(over[path].shard_shape(leaf.shape)) for path, leaf in leaves.items())
+    assert share < sum(leaf.size for leaf in leaves.values()) / 8 * 1.01
+
+
+def test_frozen_parameters_have_no_moments_to_follow():
+    params = {"a": {"scale": np.zeros(16)}, "b": {"scale": np.zeros(16)}}
+    frozen = {"a": {"scale": True}, "b": {"scale": False}}
+    found = partition.moment_specs(params, frozen, mesh())
+    assert found == {"a": {"scale": P()}, "b": {"scale": P("data")}}
 
 
 def test_an_unknown_leaf_is_refused():

@@ -39,18 +39,22 @@ def draw_bits(key, shape: tuple[int, ...], axis: str | None = None):
     index = jax.lax.axis_index(axis)
     if jax.random.key_impl(key) != "threefry2x32":
         return jax.random.bits(jax.random.fold_in(key, index), shape, jnp.uint32)
-    size = math.prod(shape)
-    first = np.arange(jax.lax.axis_size(axis), dtype=np.uint64) * size  # of 64 bits, as two words
-    first_high, first_low = (jnp.asarray(w, jnp.uint32) for w in (first >> 32, first & 0xFFFFFFFF))
+    first = np.arange(jax.lax.axis_size(axis), dtype=np.uint64) * math.prod(shape)
+    high, low = (jnp.asarray(words, jnp.uint32) for words in (first >> 32, first & 0xFFFFFFFF))
+    places = places_from(high[index], low[index], shape)
+    one, other = random.threefry2x32_p.bind(*jax.random.key_data(key), *places)
+    return one ^ other  # as `jax.random.bits` does
+
+
+def places_from(high, low, shape: tuple[int, ...]):
+    """Two uint32 arrays of `shape`, the words of 64-bit counters that go up from a first one."""
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    place = sum(
+    steps = sum(
         jax.lax.broadcasted_iota(jnp.uint32, shape, i) * np.uint32(stride)
         for i, stride in enumerate(strides)
     )
-    low = first_low[index] + place
-    high = first_high[index] + (low < place).astype(jnp.uint32)
-    one, other = random.threefry2x32_p.bind(*jax.random.key_data(key), high, low)
-    return one ^ other
+    lows = low + steps
+    return high + (lows < steps).astype(jnp.uint32), lows
 
 
 def keep_mask(key, rate: float, shape: tuple[int, ...], rows: bool = True):
@@ -58,7 +62,7 @@ def keep_mask(key, rate: float, shape: tuple[int, ...], rows: bool = True):
 
     Sixteen random bits an element instead of 32-bit floats: half the work of the counter-based
     generator, and the rate is met to 2**-17. Values do not depend on how the array is sharded;
-    `rows` says whether its first axis is the rows of a batch.
+    `rows` says whether its first axis (of two or more) is the rows of a batch.
     """
     *outer, last = shape
     words = (last + 1) // 2

@@ -20,10 +20,12 @@ ACTIVATIONS = {
     "tanh": jnp.tanh,
 }
 
-# What is kept for the backward pass; the rest is computed again.
+# What is kept for the backward pass; the rest is computed again. From least to most memory:
+# nothing but a layer's input, the products with parameters, those and the products of attention.
 REMAT_POLICIES = {
     "full": jax.checkpoint_policies.nothing_saveable,
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "all_dots": jax.checkpoint_policies.dots_saveable,
 }
 
 

@@ -62,7 +62,7 @@ def create_mesh(spec=None, devices=None) -> Mesh:
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(spec, len(devices))
     slices = int(spec.get("slices", 1)) if spec else 1
-    array = _arranged(sizes, slices, devices)
+    array = arranged(sizes, slices, devices)
     return Mesh(array, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
@@ -78,7 +78,7 @@ def mesh_sizes(spec, devices: int) -> list[int]:
     return sizes
 
 
-def _arranged(sizes: list[int], slices: int, devices) -> np.ndarray:
+def arranged(sizes: list[int], slices: int, devices) -> np.ndarray:
     """The devices as an array of `sizes`, neighbours on the fast network lying side by side."""
     named = {getattr(device, "slice_index", None) for device in devices}
     found = len(named)
@@ -155,23 +155,29 @@ def shardings_of(shapes, mesh: Mesh, rules=RULES, *, zero1: bool = False):
 
 
 def divided(spec: P, path: str, shape: tuple[int, ...], mesh: Mesh) -> P:
-    """The spec with `data` on the first dimension that is whole and that it divides, if any is.
+    """The spec with `data` on the first dimension that is whole and divisible by it, if any is.
 
     As the rules, it leaves the leading axis of scanned layers alone.
     """
     entries = list(spec) + [None] * (len(shape) - len(spec))
     for i in range("/layers/" in path, len(shape)):
-        if entries[i] is None and shape[i] % mesh.shape["data"] == 0:
+        if ways(entries[i], mesh) == 1 and shape[i] % mesh.shape["data"] == 0:
             entries[i] = "data"
             return P(*entries)
     return spec
 
 
-def moment_specs(params, mesh: Mesh):
-    """Tree of PartitionSpec that ZeRO-1 gives to the moments of these parameters."""
-    return map_with_path(
-        lambda path, leaf: divided(spec_of(path, leaf.shape, mesh), path, leaf.shape, mesh), params
-    )
+def moment_specs(params, frozen, mesh: Mesh):
+    """Tree of PartitionSpec that ZeRO-1 gives to the moments of these parameters.
+
+    `frozen` is a tree of bool; such parameters have no moments, and stay as they are.
+    """
+
+    def spec(path, leaf, still):
+        plain = spec_of(path, leaf.shape, mesh)
+        return plain if still else divided(plain, path, leaf.shape, mesh)
+
+    return map_with_path(spec, params, frozen)
 
 
 def placed(shapes, shardings):
