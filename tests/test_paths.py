@@ -4,6 +4,7 @@ import hashlib
 import uuid
 
 import pytest
+from made_bucket import google_bucket
 
 from firth import paths
 from firth.errors import FirthError
@@ -12,10 +13,16 @@ CONTENT = bytes(range(256)) * 40
 ENTRY = {"bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "gs"])
 def url(request, tmp_path):
     """An empty place of each kind."""
-    return f"memory://{uuid.uuid4().hex}" if request.param == "memory" else f"file://{tmp_path}/far"
+    if request.param == "gs":
+        with google_bucket() as (place, _):
+            yield place
+    elif request.param == "memory":
+        yield f"memory://{uuid.uuid4().hex}"
+    else:
+        yield f"file://{tmp_path}/far"
 
 
 @pytest.mark.parametrize(
@@ -40,9 +47,17 @@ def test_files_come_back(url, tmp_path):
     assert paths.find(f"{url}/deep/er/b") == [found] and paths.about(found)["size"] == len(CONTENT)
     with paths.open_binary(found) as file:
         assert file.read() == CONTENT and file.tell() == len(CONTENT)
+    assert all(isinstance(paths.about(name)["size"], int) for name in paths.find(f"{url}/**"))
+    paths.write_bytes(f"{url}/deeper", b"has a name that begins alike")
     paths.remove(f"{url}/deep")
     paths.remove(f"{url}/deep")
-    assert paths.sizes(url) == {"a": 3}
+    assert paths.sizes(url).keys() == {"a", "deeper"}
+
+
+def test_a_large_file_is_sent_in_pieces(url, tmp_path):
+    (tmp_path / "b").write_bytes(CONTENT * 600)  # 6 MB
+    paths.upload(tmp_path / "b", f"{url}/b")
+    assert paths.read_bytes(f"{url}/b") == CONTENT * 600
 
 
 def test_local_files_are_written_whole(tmp_path, monkeypatch):
@@ -121,6 +136,13 @@ def test_what_cannot_be_reached(tmp_path):
     (tmp_path / "taken").write_text("a file where the folder would be")
     with pytest.raises(FirthError, match=r"cannot write file://.*taken/.*; check the address"):
         paths.probe(f"file://{tmp_path}/taken/run")
+
+
+def test_a_bucket_without_leave_to_write():
+    with google_bucket() as (url, server):
+        server.read_only = True
+        with pytest.raises(FirthError, match=r"cannot write gs://bucket/place/.*Forbidden"):
+            paths.probe(url)
 
 
 def test_the_cache_is_where_it_is_said_to_be(tmp_path, monkeypatch):

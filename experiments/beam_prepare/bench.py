@@ -1,6 +1,6 @@
 """`firth prepare --runner direct` beside `firth prepare`: same bytes, throughput and peak memory.
 
-    python experiments/beam_prepare/bench.py [--megabytes 55] [--record]
+    python experiments/beam_prepare/bench.py [--megabytes 20] [--record]
 
 Each command runs in a process of its own, on the cores given: the local path with 1 and 2 workers,
 Beam's direct runner with 1 (in the process itself) and 2 (worker processes). Stores are compared
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def sample(path: Path, megabytes: float) -> float:
-    """Write the first articles to `path`, compressed as they were; returns millions of characters."""
+    """Write the first articles to `path`, compressed as they were; returns their M characters."""
     size = 0
     with lzma.open(CORPUS, "rt", encoding="utf-8") as source, lzma.open(path, "wt") as target:
         for line in source:

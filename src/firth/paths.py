@@ -75,8 +75,11 @@ def find(pattern: str) -> list[str]:
     filesystem, name = _find(pattern)
     with _explained("list", pattern):
         filesystem.invalidate_cache()
-        names = [name] if filesystem.isfile(name) else filesystem.glob(name)
-        return sorted(filesystem.unstrip_protocol(found) for found in names)
+        if filesystem.isfile(name):
+            return [filesystem.unstrip_protocol(name)]
+        found = filesystem.glob(name, detail=True)
+        names = [name for name, info in found.items() if info["type"] == "file"]
+        return sorted(map(filesystem.unstrip_protocol, names))
 
 
 def about(url: str) -> dict:

@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from made_bucket import google_bucket
 
 from firth import paths
 from firth.errors import FirthError
@@ -16,9 +17,16 @@ from firth.training.mirror import TakenOverError, check_alone, fetch, mirrored, 
 
 
 @pytest.fixture
-def url():
-    """A workdir that nobody has begun."""
-    return f"memory://{uuid.uuid4().hex}/run"
+def url(request):
+    """A workdir that nobody has begun, in memory or, where a test asks for it, in a bucket."""
+    if getattr(request, "param", "memory") == "memory":
+        yield f"memory://{uuid.uuid4().hex}/run"
+    else:
+        with google_bucket() as (place, _):
+            yield place
+
+
+KINDS = pytest.mark.parametrize("url", ["memory", "gs"], indirect=True)
 
 
 @pytest.fixture
@@ -92,6 +100,7 @@ def test_a_path_is_itself(tmp_path):
     assert not folder.exists()
 
 
+@KINDS
 def test_another_machine_goes_on(url, host):
     with mirrored(url + "/") as first:
         checkpoint(first, 10)
@@ -202,6 +211,7 @@ def test_a_damaged_one_is_left_out(url, host, caplog):
     assert "checkpoints/10/meta is missing" in caplog.text
 
 
+@KINDS
 def test_a_run_that_was_removed_begins_anew(url, host):
     with mirrored(url) as first:
         checkpoint(first, 10)
