@@ -332,6 +332,31 @@ def test_evaluate_measures_what_training_measured(straight, capsys):
         train.Checkpoints(straight).restore_params(3)
 
 
+def test_evaluate_takes_another_store_and_more_of_it(store, straight, capsys):
+    """Held out is a fifth of the documents, of which training measured two batches."""
+    capsys.readouterr()
+    found = []
+    for changes in (["--config.eval.batches=1000"], [f"--config.data.heldout_store={store}"]):
+        assert main(["evaluate", "--workdir", str(straight), *changes]) == 0
+        assert changes[0].partition("=")[2] in capsys.readouterr().out
+        found.append(json.loads((straight / "evaluation.json").read_text()))
+    assert found[0]["eval.batches"] == 1000 and found[1]["data.heldout_store"] == str(store)
+    assert (
+        len(
+            {logged(straight)[-1]["eval/heldout/mlm_loss"]}
+            | {one["heldout/mlm_loss"] for one in found}
+        )
+        == 3
+    )
+    for changes, words in (
+        ("--config.eval.batches=many", "expected a value like 2"),
+        ("--config.steps=3", "a run is not measured by 'steps'"),
+        ("--best", "unexpected argument '--best'"),
+    ):
+        assert main(["evaluate", "--workdir", str(straight), changes]) == 2
+        assert words in capsys.readouterr().err
+
+
 def test_frozen_parameters_do_not_move(parts):
     model, objective, _, schedule, config, params, batch = parts
     config = config.copy_and_resolve_references()

@@ -101,20 +101,22 @@ class Evaluator:
         return means, predictions
 
 
-def evaluate(workdir: Path, step: int | None = None) -> dict[str, float]:
+def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, float]:
     """Measure one checkpoint of a workdir: that of `step`, else the best, else the newest.
 
-    Writes `evaluation.json`, and for a task `predictions/<split>.tsv` of every split but train,
-    in GLUE's submission format. Raises FirthError for a folder or URL that is no workdir.
+    `changes` are fields to measure it by other than it was trained with, as on the command line:
+    "--config.data.heldout_store=test/". Writes `evaluation.json`, and for a task
+    `predictions/<split>.tsv` of every split but train, in GLUE's submission format. Raises
+    FirthError for a folder or URL that is no workdir.
     """
     if is_url(workdir):
         copy = fetch(workdir)
-        found = evaluate(copy, step)
+        found = evaluate(copy, step, changes)
         written = [copy / "evaluation.json", *(copy / "predictions").glob("*.tsv")]
         put_back(copy, workdir, [path.relative_to(copy).as_posix() for path in written])
         return found
     workdir = Path(workdir)
-    config = recipe.read(workdir)
+    config, changed = recipe.remeasured(recipe.read(workdir), changes)
     mesh = partition.create_mesh(config.mesh)
     run = experiment.build(config, mesh, cache=workdir / "epochs.json")
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)
@@ -129,20 +131,26 @@ def evaluate(workdir: Path, step: int | None = None) -> dict[str, float]:
             (workdir / "predictions").mkdir(exist_ok=True)
             path = workdir / "predictions" / f"{name}.tsv"
             scores.write_predictions(path, run.task, predictions)
+    found = {"step": step, **changed, **found}
     if hosts.leads():
-        text = json.dumps({"step": step, **found}, indent=2) + "\n"
-        write_text(workdir / "evaluation.json", text)
-    return {"step": step, **found}
+        write_text(workdir / "evaluation.json", json.dumps(found, indent=2) + "\n")
+    return found
 
 
 def main(argv: list[str]) -> int:
     """`firth evaluate`."""
-    parser = argparse.ArgumentParser(prog="firth evaluate", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="firth evaluate",
+        description=__doc__.split("\n")[0],
+        epilog="--config.eval.FIELD=VALUE and --config.data.heldout_store=STORE measure it by "
+        "others than in training: on a test set, on more of it, with a longer memory.",
+        allow_abbrev=False,
+    )
     parser.add_argument("--workdir", required=True, help="the folder of a run of `firth train`")
     parser.add_argument("--step", type=int, help="checkpoint (default: the best, else the newest)")
-    args = parser.parse_args(argv)
+    args, changes = parser.parse_known_args(argv)
     if not is_url(args.workdir) and not Path(args.workdir).is_dir():
         raise FirthError(f"--workdir {args.workdir}: no such folder")
-    for name, value in evaluate(args.workdir, args.step).items():
-        print(f"{name:<32} {value:.6g}" if name != "step" else f"{name:<32} {value}")
+    for name, value in evaluate(args.workdir, args.step, changes).items():
+        print(f"{name:<32} {value:.6g}" if isinstance(value, float) else f"{name:<32} {value}")
     return 0

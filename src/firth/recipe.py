@@ -27,7 +27,10 @@ FREE = (
 )
 
 # Fields that recipes did not always have, and what a run without one did.
-LATER = {"reduce_dtype": "float32"}
+LATER = {"reduce_dtype": "float32", "spike.deviations": 0.0, "spike.window": 100}
+
+# Fields that say how a finished run is measured, and may be others than it was trained with.
+MEASURING = ("eval", "data.heldout_store")
 
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
 
@@ -215,8 +218,35 @@ def record(config, workdir: Path):
     write_text(path, json.dumps(new, indent=2) + "\n")
 
 
+def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict, dict]:
+    """A recorded config with `--config.FIELD=VALUE` of the fields in MEASURING, and those fields.
+
+    Raises FirthError for another argument or field, or a value that is not of the field's type.
+    """
+    known = {"data.heldout_store": ""} | flatten(config)
+    known = {name: value for name, value in known.items() if _among(name, MEASURING)}
+    config, changed = ml_collections.ConfigDict(config.to_dict()), {}
+    for item in arguments:
+        name, separator, text = item.removeprefix("--config.").partition("=")
+        if not item.startswith("--config.") or not separator:
+            raise FirthError(f"unexpected argument {item!r}; options are --name=value")
+        if name not in known:
+            raise FirthError(f"a run is not measured by {name!r}{suggest(name, known)}")
+        kind = type(known[name])
+        try:
+            changed[name] = BOOLS[text.lower()] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            raise FirthError(f"{item}: expected a value like {known[name]!r}") from None
+    config.update_from_flattened_dict(changed)
+    return config, changed
+
+
 def _free(name: str) -> bool:
-    return any(name == free or name.startswith(free + ".") for free in FREE)
+    return _among(name, FREE)
+
+
+def _among(name: str, sections) -> bool:
+    return any(name == section or name.startswith(section + ".") for section in sections)
 
 
 def read(workdir: Path) -> ml_collections.ConfigDict:
