@@ -79,6 +79,11 @@ def test_what_does_not_fit_is_said_with_what_would_help(capsys):
     assert "does not fit: 7.369 GiB too much; divide it, --config.mesh.fsdp=2" in text
 
 
+def test_what_is_frozen_is_said_to_be_counted(capsys):
+    text = run(capsys, "--config=bert.py:tiny", "--config.optimizer.freeze=('encoder/word',)")
+    assert "as if nothing were frozen" in text and "embeddings" in text and " trained\n" in text
+
+
 def test_list(capsys):
     text = run(capsys, "--list")
     assert all(name in text for name in ("v2", "v5litepod"[:2], "v6e", "p100", "h200", "mid 2025"))

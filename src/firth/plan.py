@@ -19,6 +19,8 @@ from firth.planning import cost, electra_rule, flops, memory, report
 from firth.planning.hardware import CHIPS, Chip, parse_chips
 from firth.training.partition import AXES, mesh_sizes
 
+FREEZES = ("FLOPs as if nothing were frozen (optimizer.freeze)",)
+
 
 def plan(config, hardware: list[tuple[Chip, int]], assumed: cost.Assumptions) -> dict:
     """The plan of a pretraining recipe on each of some sets of chips; plain numbers and strings.
@@ -41,7 +43,7 @@ def planned(outlined, hardware: list[tuple[Chip, int]], assumed: cost.Assumption
         "rows": rows,
         "length": length,
         "tokens": outlined.steps * rows * length,
-        "assumed": list(outlined.assumed),
+        "assumed": [*outlined.assumed, *(FREEZES if config.optimizer.freeze else ())],
         "parameters": memory.parameters(outlined, programs[0].state.params),
         "flops": {
             "update": update,

@@ -109,7 +109,9 @@ def compiled_count(outlines) -> float:
     return lowered.compile().cost_analysis()["flops"]
 
 
-NO_DROPOUT = dict(model__dropout=0.0, model__attention_dropout=0.0, model__num_layers=2)
+NO_DROPOUT = dict(
+    model__scan=False, model__dropout=0.0, model__attention_dropout=0.0, model__num_layers=2
+)
 LONG = (
     *("bert.py:tiny", "roberta.py:tiny,length=128", "albert.py:tiny,length=128"),
     *("distilbert.py:tiny,length=128", "electra.py:tiny", "modernbert.py:tiny,length=128"),
@@ -134,6 +136,13 @@ def test_a_generator_that_is_trained_no_more_has_no_backward_pass():
     trained, still = flops.update_flops(outlines), flops.update_flops(frozen)
     for part, count in trained.items():
         assert still[part] * (3 if part.startswith("generator") else 1) == count
+
+
+def test_attention_of_modernbert_by_its_reach():
+    """Of 22 layers the 1st, 4th, ... 22nd see everything; the others compute as much."""
+    parts = flops.update_flops(outlined("modernbert.py:base,length=128"))
+    assert parts["attention products"] * 14 == parts["local attention products"] * 8
+    assert parts["attention products"] == 8 * 3 * 2 * 2 * 128**2 * 768 * 4
 
 
 def test_every_family_and_every_pretraining_objective_has_a_formula():

@@ -5,7 +5,8 @@ backward: an affine map has two products of its size in the backward pass. Not c
 not grow with the product of two widths: embeddings (lookups), norms, activations, softmax, dropout,
 the optimiser; and what rematerialisation computes again (`recomputed`), since the utilisation (MFU)
 is by definition that of the model's own operations. Masks save nothing: a causal or a local
-attention computes all its scores and hides some.
+attention computes all its scores and hides some. What `optimizer.freeze` names is counted as if it
+were trained.
 
 B rows, L length, P predicted positions a row, M memory, J = M + L keys, R relative positions,
 D width, E width of the embeddings, F MLP width, V vocabulary, N layers.
@@ -23,16 +24,12 @@ from firth.objectives.mlm import MaskedLM
 from firth.objectives.plm import PermutationLM
 from firth.objectives.rtd import ReplacedTokens
 
-EMBEDDINGS, PROJECTIONS, PRODUCTS, MLP = (
-    "embeddings",
-    "attention projections",
-    "attention products",
-    "MLP",
-)
+EMBEDDINGS, PROJECTIONS, MLP = "embeddings", "attention projections", "MLP"
+PRODUCTS, LOCAL = "attention products", "local attention products"
 RECOMPUTED = {  # by the policies of `layers.transformer.REMAT_POLICIES`
     "none": (),
-    "dots": (PRODUCTS,),
-    "full": (PROJECTIONS, PRODUCTS, MLP),
+    "dots": (PRODUCTS, LOCAL),
+    "full": (PROJECTIONS, PRODUCTS, LOCAL, MLP),
 }
 
 
@@ -194,7 +191,14 @@ def transformer(c, *, rows, length, micro=1, embedded=0, gates=1):
 @body.register
 def _(c: modernbert.Config, **shape):
     """GeGLU's first map is twice as wide. Local layers compute all scores, as global ones do."""
-    return transformer(c, gates=2, **shape)
+    everywhere = -(-c.num_layers // c.global_every)
+    for product in transformer(c, gates=2, **shape):
+        if product.part != PRODUCTS:
+            yield product
+            continue
+        layer = product.forward // c.num_layers
+        yield product._replace(forward=everywhere * layer)
+        yield product._replace(part=LOCAL, forward=(c.num_layers - everywhere) * layer)
 
 
 @body.register
