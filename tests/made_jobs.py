@@ -11,7 +11,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 from made_runs import CACHE, arguments
 
-SMALL = dict(steps=16, log_every=4, eval__every=8, checkpoint__every=4, checkpoint__keep=5)
+SMALL = dict(
+    **dict(steps=16, log_every=4, eval__every=8, checkpoint__every=4, checkpoint__keep=5),
+    **dict(model__num_layers=1, model__hidden_size=16, model__intermediate_size=32),
+)
+QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"  # to compile
 PATIENCE = 20  # seconds; a connection that closes is noticed at once, this is for silence
 
 
@@ -28,7 +32,7 @@ def start_job(count: int, command, **environment) -> list[subprocess.Popen]:
     for process in range(count):
         place = dict(COORDINATOR=f"localhost:{port}", PROCESSES=count, PROCESS=process)
         place = {f"FIRTH_{name}": str(value) for name, value in place.items()}
-        flags.append({"FIRTH_PATIENCE": str(PATIENCE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""})
+        flags.append({"FIRTH_PATIENCE": str(PATIENCE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK})
         flags[-1] |= place | CACHE | environment
     return [
         subprocess.Popen(

@@ -3,6 +3,7 @@
 FIRTH_KILLS=20 kills as many processes as the record under experiments/survival/hosts says.
 """
 
+import json
 import os
 import random
 import shutil
@@ -76,6 +77,40 @@ def test_one_two_and_four_processes_train_the_same_model(runs):
         assert f"{count} process(es)" in (runs[count] / "env.txt").read_text()
         assert close(runs[1], runs[count])
         assert not list(runs[count].glob(".probe*"))
+
+
+def test_a_memory_is_divided_over_two_processes(store, tmp_path):
+    """Transformer-XL: what a batch leaves to the next lies on both."""
+    changes = dict(recipe="transformer_xl.py:tiny,length=16", model__max_length=None)
+    for count in (1, 2):
+        for status, text in end(start_training(count, store, tmp_path / str(count), **changes)):
+            assert status == 0, text
+    assert close(tmp_path / "1", tmp_path / "2")
+    assert any(name.startswith("['carry']") for name in read_state(tmp_path / "1", STEPS))
+
+
+def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
+    rng = np.random.default_rng(0)
+    for split, rows in (("train", 24), ("dev", 13)):  # 13: no whole number of batches
+        words = ("bad", "good")
+        lines = [f"the film was {words[n]},{words[n]}" for n in rng.integers(2, size=rows)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+    argv = [
+        f"--config=finetune.py:task=custom,init={runs[1]},length=16",
+        *(f"--config.data.{split}={tmp_path}/{split}.csv" for split in ("train", "dev")),
+        *("--config.data.label=label", "--config.batch_size=8", "--config.epochs=2.0"),
+        *("--config.eval.batch_size=8", "--config.seeds=0,1", "--config.progress=False"),
+    ]
+    summaries = []
+    for count in (1, 2):
+        command = ["-m", "firth.train", *argv, f"--workdir={tmp_path / str(count)}"]
+        for status, text in end(start_job(count, lambda _, command=command: command)):
+            assert status == 0, text
+        summaries.append(json.loads((tmp_path / str(count) / "summary.json").read_text()))
+    one, two = summaries
+    assert one.keys() == two.keys() and "accuracy" in " ".join(one)
+    for name in one:
+        np.testing.assert_allclose(one[name]["mean"], two[name]["mean"], rtol=1e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -1,12 +1,18 @@
 """Processes that train nothing: how a job ends when one of them fails, dies or falls silent."""
 
+import itertools
+import random
 import signal
 import time
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from made_jobs import end, error_of, start_job
 
+from firth.training import hosts
 from firth.training.hosts import DIED
+from firth.training.watch import Watch
 
 MEMBER = """
 import os, signal, sys, time
@@ -86,6 +92,33 @@ def test_an_error_of_one_is_the_error_of_all(ending, who, expected):
         assert error_of(text).startswith(f"process {who} (")
         assert ("the corpus is empty" if ending == "error" else "KeyError: 'lost'") in text
         assert ("Traceback" in text) == (ending == "bug" and process == who)
+
+
+def test_all_agree_on_the_step_whatever_the_order_in_which_they_come_to_it(monkeypatch):
+    """Nobody is two steps ahead of process 0; the wish changes at any moment; one RPC a step."""
+    for seed in range(50):
+        rng, written = random.Random(seed), {}
+        store = SimpleNamespace(
+            key_value_set=written.__setitem__,
+            key_value_dir_get=lambda folder, found=written: [
+                (key, wish) for key, wish in found.items() if key.startswith(folder)
+            ],
+        )
+        monkeypatch.setattr(hosts, "client", lambda store=store: store)
+        job = [Watch.__new__(Watch) for _ in range(3)]
+        for number, watch in enumerate(job):
+            watch.number, watch.planned, watch.step = number, 0, 0
+        answers, wish = [{}, {}, {}], ""
+        while job[0].step < 60:
+            wish = rng.choice(["save", "stop", ""]) if rng.random() < 0.2 else wish
+            slowest = min(watch.step for watch in job)
+            watch = rng.choice([watch for watch in job if watch.step <= slowest + 1])
+            found = watch.agreed(watch.step + 1, Event(), wish if watch is job[0] else "stop")
+            answers[watch.number][watch.step] = found
+        steps = [step for step, found in answers[0].items() if found]
+        assert len(steps) > 3 and all(b - a > 2 for a, b in itertools.pairwise(steps))
+        for other in answers[1:]:
+            assert all(answers[0].get(step, found) == found for step, found in other.items())
 
 
 def test_processes_that_do_not_come_are_waited_for_in_vain():

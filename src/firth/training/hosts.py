@@ -73,8 +73,7 @@ def join(place: argparse.Namespace) -> None:
     explicit = place.coordinator is not None and place.processes > 1
     if not explicit and (place.processes == 1 or not in_cluster()):
         return
-    if "cpu" in (jax.config.jax_platforms or ""):
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # JAX's own answer to SIGTERM, which would hide it from the loop's; it must be off before.
     jax.config.update("jax_enable_preemption_service", False)
     late = threading.Timer(place.gather, _give_up, [place])
@@ -82,6 +81,7 @@ def join(place: argparse.Namespace) -> None:
     late.start()
     chosen = {}
     if explicit:
+        _check_port(place)
         chosen = dict(
             coordinator_address=place.coordinator,
             num_processes=place.processes,
@@ -96,8 +96,11 @@ def join(place: argparse.Namespace) -> None:
             heartbeat_timeout_seconds=round(2 * place.patience) + 10,
             shutdown_timeout_seconds=round(place.patience) + 10,
         )
-    except (RuntimeError, ValueError) as error:
-        raise FirthError(f"the processes of this job cannot meet: {error}") from None
+    except (RuntimeError, ValueError, OSError) as error:
+        hint = "see that HOST is this host's name and PORT is free on it"
+        if not explicit:
+            hint = "pip install 'firth[tpu]' on a TPU, give --coordinator, or --processes=1"
+        raise FirthError(f"the processes of this job cannot meet: {error}; {hint}") from None
     finally:
         late.cancel()
 
@@ -107,6 +110,17 @@ def in_cluster(environment=os.environ, root: Path = Path("/")) -> bool:
     if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
         return True
     return accelerator(root, environment).startswith("TPU")
+
+
+def _check_port(place):
+    """JAX crashes where process 0 cannot listen."""
+    _, _, port = place.coordinator.rpartition(":")
+    try:
+        if place.process == 0:
+            socket.create_server(("", int(port))).close()
+    except (OSError, ValueError, OverflowError) as error:
+        where = f"--coordinator={place.coordinator}"
+        raise FirthError(f"{where}: process 0 cannot listen on port {port!r} ({error})") from None
 
 
 def _give_up(place):
