@@ -28,7 +28,7 @@ from firth.files import write_text
 from firth.models.model import HEADS, overlay, to_layout
 from firth.program import check_rows, lay_out
 from firth.repeat import train_seeds
-from firth.training import hosts, optim, partition, recovery, watch
+from firth.training import hosts, optim, partition, peers, recovery
 from firth.training.checkpoint import Checkpoints
 from firth.training.compiled import keep_compiled
 from firth.training.goodput import Goodput, process_start
@@ -54,7 +54,7 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
         clock, rollbacks = Goodput(workdir, began), None
         while True:  # a rollback is a restart that leaves batches out
             try:
-                with contextlib.ExitStack() as closing, watch.together(recovery.Rollback):
+                with contextlib.ExitStack() as closing, peers.together(recovery.Rollback):
                     return _train(config, workdir, closing, clock, compiled, rollbacks)
             except recovery.Rollback as found:
                 log.warning("%s", found)
@@ -110,13 +110,13 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     stack.callback(journal.close)
     bar = Progress(run.steps, start, workdir.name, quiet=not config.progress)
     stack.callback(bar.close)
-    guard = recovery.Watch(policy, names, rollbacks, journal, bar)
+    watch = recovery.Watch(policy, names, rollbacks, journal, bar)
     meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=run.steps)
     terminated = catch_sigterm(stack)
 
     def absorb(number, measured, squares, tokens):
         """Take in the metrics of a step; the one after it is already under way."""
-        measured = guard.check(number, *jax.device_get((measured, squares)))
+        measured = watch.check(number, *jax.device_get((measured, squares)))
         meter.add(number, measured, tokens, batches.wait_seconds)
         clock.show_life()
 
@@ -152,7 +152,7 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         pending = done, measured, squares, batch["mask"].shape[-1] * config.batch_size
         last = done == run.steps
         evaluates = last or (run.evaluate_every and done % run.evaluate_every == 0)
-        agreed = watch.agreed(done, terminated, saves.overdue())
+        agreed = peers.agreed(done, terminated, saves.overdue())
         saves_now = evaluates or saves.due(done, last) or agreed
         if saves_now or done == start + 1:  # what is saved holds the metrics up to this step
             absorb(*pending)
@@ -232,9 +232,9 @@ def main(argv: list[str]) -> int:
     place, rest = hosts.from_command_line(argv)
     if len(rest) > 1:  # not for --help alone
         hosts.join(place)
-        watch.start(place.patience, place.stall)
+        peers.start(place.patience, place.stall)
     try:
-        with watch.together():
+        with peers.together():
             config, workdir = recipe.from_command_line(rest, prog="firth train")
             with mirrored(workdir) as workdir:
                 if config.get("seeds"):
@@ -242,7 +242,7 @@ def main(argv: list[str]) -> int:
                 else:
                     train(config, workdir, process_start())
     finally:
-        watch.finish()
+        peers.finish()
     return 0
 
 

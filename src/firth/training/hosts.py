@@ -1,7 +1,7 @@
 """Several processes as one job: where it meets, what must be equal, and what this host has.
 
 Every function here is a no-op or the identity for a process by itself, so the loop reads the same
-on a laptop and on a pod. What happens to a job whose processes die is in watch.py.
+on a laptop and on a pod. What happens to a job whose processes die is in peers.py.
 """
 
 import argparse

@@ -12,29 +12,29 @@ from made_jobs import end, error_of, start_job
 
 from firth.training import hosts
 from firth.training.hosts import DIED
-from firth.training.watch import Watch
+from firth.training.peers import Watch
 
 MEMBER = """
 import os, signal, sys, time
 from firth.errors import FirthError
-from firth.training import hosts, watch
+from firth.training import hosts, peers
 from firth import cli
 
 def main(argv):
     place, (end, who) = hosts.from_command_line(argv)
     hosts.join(place)
-    watch.start(place.patience, place.stall)
-    with watch.together():
+    peers.start(place.patience, place.stall)
+    with peers.together():
         hosts.gather()
-        watch._watch.step = 57
-        time.sleep(2.5 * watch.BEAT)
+        peers._watch.step = 57
+        time.sleep(2.5 * peers.BEAT)
         if hosts.number() == int(who):
             print("now", flush=True)
             if end == "error": raise FirthError("the corpus is empty")
             if end == "bug": raise KeyError("lost")
             if end != "none": os.kill(os.getpid(), getattr(signal, end))
         if end != "none": time.sleep(600)
-    watch.finish()
+    peers.finish()
 
 if __name__ == "__main__":
     try:
