@@ -232,17 +232,13 @@ def main(argv: list[str]) -> int:
     place, rest = hosts.from_command_line(argv)
     if len(rest) > 1:  # not for --help alone
         hosts.join(place)
-        peers.start(place.patience, place.stall)
-    try:
-        with peers.together():
-            config, workdir = recipe.from_command_line(rest, prog="firth train")
-            with mirrored(workdir) as workdir:
-                if config.get("seeds"):
-                    train_seeds(config, workdir, train)
-                else:
-                    train(config, workdir, process_start())
-    finally:
-        peers.finish()
+    with peers.together(patience=place.patience, stall=place.stall):
+        config, workdir = recipe.from_command_line(rest, prog="firth train")
+        with mirrored(workdir) as workdir:
+            if config.get("seeds"):
+                train_seeds(config, workdir, train)
+            else:
+                train(config, workdir, process_start())
     return 0
 
 

@@ -23,8 +23,7 @@ from firth import cli
 def main(argv):
     place, (end, who) = hosts.from_command_line(argv)
     hosts.join(place)
-    peers.start(place.patience, place.stall)
-    with peers.together():
+    with peers.together(patience=place.patience, stall=place.stall):
         hosts.gather()
         peers._watch.step = 57
         time.sleep(2.5 * peers.BEAT)
@@ -34,7 +33,6 @@ def main(argv):
             if end == "bug": raise KeyError("lost")
             if end != "none": os.kill(os.getpid(), getattr(signal, end))
         if end != "none": time.sleep(600)
-    peers.finish()
 
 if __name__ == "__main__":
     try:

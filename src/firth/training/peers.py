@@ -37,30 +37,19 @@ LINGER = (
 _watch: "Watch | None" = None
 
 
-def start(patience: float = 30.0, stall: float = 3600.0) -> None:
-    """Begin to watch the other processes of this job, if there are any; once is enough."""
-    global _watch
-    if _watch is None and hosts.count() > 1:
-        _watch = Watch(patience, stall)
-
-
-def finish() -> None:
-    """Leave the job, when all of its processes have come to their end."""
-    global _watch
-    if _watch is not None:
-        _watch.leave()
-        _watch = None
-        jax.distributed.shutdown()
-
-
 @contextlib.contextmanager
-def together(*alike: type[BaseException]):
-    """Whatever error ends this process ends them all: this block does not return from one then.
+def together(*alike: type[BaseException], patience: float = 30.0, stall: float = 3600.0):
+    """A block in which the processes of a job watch each other (see the top of this file).
 
-    So it must be the innermost of what is to be closed: the others may not come to close theirs.
-    SystemExit and what is in `alike` come on all processes at the same step and just pass.
+    Whatever error ends it in one process ends all of them there and then, so it must be the
+    innermost of what is to be closed: the others may not come to close theirs. SystemExit, and
+    what is in `alike`, come on all processes at the same step and just pass. The outermost block
+    counts, and is left when all have come to its end.
     """
-    start()
+    global _watch
+    outermost = _watch is None and hosts.count() > 1
+    if outermost:
+        _watch = Watch(patience, stall)
     try:
         yield
     except (SystemExit, *alike):
@@ -69,6 +58,10 @@ def together(*alike: type[BaseException]):
         if _watch is not None:
             _watch.fail(error)
         raise
+    finally:  # not reached by what `fail` ends
+        if outermost:
+            _watch.leave()
+            _watch = None
 
 
 def agreed(step: int, terminated: threading.Event, overdue: bool) -> str:
@@ -138,7 +131,11 @@ class Watch:
         """Return when all have come here; whoever goes away afterwards has not died."""
         hosts.gather("leaves")
         self.over = True
+        hosts.gather("has left")  # so nobody closes a connection that is still watched
         self.news.set()
+        for link, _ in self.links.values():
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
 
     # ----------------------------------------------------------------- the threads' side
 
@@ -189,7 +186,8 @@ class Watch:
                 return
             asked = self.ended if self.number else None  # process 0 sends verdicts, not requests
             self._send({"step": self.step, "stop": self.terminated.is_set(), "ended": asked})
-            if verdict := self._verdict():
+            verdict = self._verdict()
+            if verdict and not self.over:
                 self._end(verdict)
 
     def _send(self, beat: dict):
