@@ -8,7 +8,7 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
-from made_jobs import end, error_of, start_job
+from made_jobs import end, error_of, free_port, start_job
 
 from firth.training import hosts
 from firth.training.hosts import DIED
@@ -61,6 +61,21 @@ def test_processes_that_come_to_their_end_leave_in_peace():
     assert results == [(0, results[0][1]), (0, results[1][1])], results
 
 
+def test_processes_meet_by_what_slurm_says():
+    slurm = dict(JOB_ID=free_port(), STEP_NODELIST="localhost", NTASKS=2, STEP_NUM_TASKS=2)
+    slurm = {f"SLURM_{name}": str(value) for name, value in slurm.items()}
+    nowhere = dict(FIRTH_COORDINATOR="", FIRTH_PROCESSES="", FIRTH_PROCESS="")
+
+    def command(process):
+        own = f"os.environ |= dict(SLURM_PROCID='{process}', SLURM_LOCALID='{process}')"
+        said = "assert hosts.count() == 2 and hosts.gather(str(hosts.number())) == ['0', '1']"
+        text = MEMBER.replace("hosts.gather()", said)
+        return ["-c", f"import os; {own}\n{text}", "none", 0]
+
+    for status, text in end(start_job(2, command, **slurm, **nowhere)):
+        assert status == 0, text
+
+
 @pytest.mark.parametrize("who", [0, 2])
 def test_a_killed_process_ends_the_others_at_once_and_is_named_with_its_step(who):
     results, seconds = ended("SIGKILL", who)
@@ -105,7 +120,7 @@ def test_all_agree_on_the_step_whatever_the_order_in_which_they_come_to_it(monke
         monkeypatch.setattr(hosts, "client", lambda store=store: store)
         job = [Watch.__new__(Watch) for _ in range(3)]
         for number, watch in enumerate(job):
-            watch.number, watch.planned, watch.step = number, 0, 0
+            watch.number, watch.lap, watch.planned, watch.step = number, 1, 0, 0
         answers, wish = [{}, {}, {}], ""
         while job[0].step < 60:
             wish = rng.choice(["save", "stop", ""]) if rng.random() < 0.2 else wish

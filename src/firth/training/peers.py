@@ -50,6 +50,8 @@ def together(*alike: type[BaseException], patience: float = 30.0, stall: float =
     outermost = _watch is None and hosts.count() > 1
     if outermost:
         _watch = Watch(patience, stall)
+    elif _watch is not None:  # a loop begins: its steps are counted anew
+        _watch.lap, _watch.planned = _watch.lap + 1, 0
     try:
         yield
     except (SystemExit, *alike):
@@ -84,7 +86,7 @@ class Watch:
         self.names = hosts.gather(socket.gethostname())
         self.step = 0
         self.terminated = threading.Event()  # the loop's own, once it runs
-        self.planned = 0  # process 0 wishes nothing new before this step
+        self.lap, self.planned = 0, 0  # process 0 wishes nothing new before this step
         self.ended: dict | None = None  # the end that this process asks for
         self.over = False
         self.news = threading.Event()  # something that cannot wait for the next beat
@@ -107,10 +109,11 @@ class Watch:
     def agreed(self, step: int, terminated: threading.Event, wish: str) -> str:
         """See `agreed` above."""
         self.step, self.terminated = step, terminated
+        folder = f"firth/agreed/{self.lap}"
         if self.number == 0 and wish and step >= self.planned:
-            hosts.client().key_value_set(f"firth/agreed/{step + 2}/wish", wish)
+            hosts.client().key_value_set(f"{folder}/{step + 2}/wish", wish)
             self.planned = step + 3
-        return "".join(w for _, w in hosts.client().key_value_dir_get(f"firth/agreed/{step}/"))
+        return "".join(w for _, w in hosts.client().key_value_dir_get(f"{folder}/{step}/"))
 
     def fail(self, error: BaseException) -> None:
         """Tell all why this process ends, and end by the verdict that comes back."""
