@@ -23,7 +23,7 @@ setup() {
     [ "$(cat "$environment/.installed" 2>/dev/null)" != "$wanted" ] || return 0
     # uv brings a Python of its own: that of the TPU images is older than Firth needs.
     PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --user --upgrade uv
-    python3 -m uv venv --quiet --allow-existing --python 3.12 "$environment"
+    python3 -m uv venv --quiet --allow-existing --python '>=3.11,<3.13' "$environment"
     python3 -m uv pip install --quiet --python "$environment/bin/python" --editable ".[$1]"
     echo "$wanted" >"$environment/.installed"
 }

@@ -34,6 +34,7 @@ QUOTA = (
     "ERROR: (gcloud.compute.tpus.queued-resources.create) RESOURCE_EXHAUSTED: Quota limit "
     "'TPUV5sPreemptibleLitepodPerProjectPerZoneForTPUAPI' has been exceeded. Limit: 0 in zone z."
 )
+QUOTA_DENIED = "ERROR: 403 PERMISSION_DENIED: Insufficient project quota to satisfy request"
 REFUSED = (
     "ERROR: (gcloud.compute.tpus.queued-resources.create) PERMISSION_DENIED: Permission "
     "'tpu.nodes.create' denied on 'projects/p/locations/z'"
