@@ -70,7 +70,7 @@ class Cloud:
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
 
-    def sh(self, script: str, *arguments, timeout=60) -> subprocess.CompletedProcess:
+    def sh(self, script: str, *arguments, timeout=300) -> subprocess.CompletedProcess:
         """Run a script of launch/ to its end, in the folder of this cloud."""
         return subprocess.run(
             ["sh", str(self.checkout / "launch" / script), *map(str, arguments)],

@@ -15,7 +15,7 @@ def babysit(cloud, *more, budget="--max-hours=10", run=RUN):
     return result
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -40,7 +40,7 @@ def test_a_run_is_started_on_every_worker_and_its_tpu_given_back(cloud):
 
 
 def test_a_preempted_tpu_is_deleted_and_asked_for_anew(cloud):
-    taken = "ACTIVE\n" * 4 + "SUSPENDED"
+    taken = "ACTIVE\n" * 6 + "SUSPENDED"
     cloud = cloud(states_1=taken, exits="hang\n0")
     result = babysit(cloud)
     assert result.returncode == 0, result.stderr
