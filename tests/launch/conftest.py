@@ -1,9 +1,14 @@
+import shutil
+
 import pytest
 from made_cloud import Cloud, make_checkout
 
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
+    for program in ("git", "flock", "setsid"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed; a TPU VM has it, and so has any Linux")
     return make_checkout(tmp_path_factory.mktemp("checkout"))
 
 

