@@ -48,3 +48,20 @@ def digests(directory: Path) -> dict[str, str]:
                     file, "sha256"
                 ).hexdigest()
     return found
+
+
+def seal_text(found: dict[str, str]) -> str:
+    """What vouches for files with these digests: JSON, and under "" the digest of all the rest."""
+    return json.dumps(found | {"": _digest(found)}, indent=1)
+
+
+def read_seal(text: str | bytes) -> dict[str, str]:
+    """{file name: SHA-256} of a seal; ValueError where it is damaged itself."""
+    sealed = json.loads(text)
+    if not isinstance(sealed, dict) or sealed.pop("", None) not in (None, _digest(sealed)):
+        raise ValueError("the seal does not match its own checksum")
+    return sealed
+
+
+def _digest(found: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()

@@ -14,7 +14,7 @@ from firth import paths
 from firth.data import staging
 from firth.data.prepare import prepare
 from firth.data.staging import publish, stage
-from firth.data.store import open_store
+from firth.data.store import manifest_text, open_store
 from firth.data.tokenize import train_tokenizer
 from firth.errors import FirthError
 
@@ -174,7 +174,7 @@ def test_a_manifest_cannot_write_elsewhere(url, made, tmp_path):
     for name in ("../../evil", "/tmp/evil", "a/../../evil", "./tokens.npy"):
         manifest = json.loads((made.path / "manifest.json").read_text())
         manifest["files"][name] = manifest["files"]["tokens.npy"]
-        paths.write_bytes(f"{url}/manifest.json", json.dumps(manifest).encode())
+        paths.write_bytes(f"{url}/manifest.json", manifest_text(manifest).encode())
         with pytest.raises(FirthError, match="is no file of a store"):
             open_store(url)
 

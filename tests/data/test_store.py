@@ -146,10 +146,8 @@ def test_damage_is_named(tmp_path, tokenizer, name, damage):
     with pytest.raises(FirthError) as caught:
         store = open_store(tmp_path / "store")
         assert store.digest is None, "damage went unseen"
-    if name == "manifest.json" and damage is flip_a_bit:
-        return  # the damaged text may accuse any file
     assert os.path.basename(name) in str(caught.value)
-    if damage is flip_a_bit:
+    if damage is flip_a_bit and name != "manifest.json":
         open_store(tmp_path / "store", verify=False)  # sizes alone do not show it
 
 
@@ -157,8 +155,8 @@ def test_a_store_of_another_version_is_refused(tmp_path, tokenizer):
     with StoreWriter(tmp_path / "store", tokenizer) as writer:
         writer.append([1], [1], [1])
     path = tmp_path / "store" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
-    with pytest.raises(FirthError, match="version 2, but this Firth reads version 1"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 3}))
+    with pytest.raises(FirthError, match="version 3, but this Firth reads versions 1 and 2"):
         open_store(tmp_path / "store")
     with pytest.raises(FirthError, match="not a corpus store"):
         open_store(tmp_path)

@@ -4,7 +4,8 @@
     sentences.npy   int64 [S+1]: where each sentence begins in tokens; the last entry is T
     documents.npy   int64 [D+1]: where each document begins in sentences; the last entry is S
     tokenizer/      the tokenizer in its published layout
-    manifest.json   version, counts, tokenizer digest, options, size and sha256 of every file
+    manifest.json   version, counts, tokenizer digest, options, size and sha256 of every file, and
+                    the sha256 of this text without that entry
 
 No sentence and no document is empty. Line ends are tokens where `firth prepare` was asked for them
 (--sentences=newline). The bytes are a function of the text, the tokenizer and the options alone: no
@@ -27,7 +28,7 @@ from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
 from firth.paths import is_url
 
-VERSION = 1
+VERSION = 2  # 1 is the same without the manifest's own checksum
 ARRAYS = ("tokens.npy", "sentences.npy", "documents.npy")
 _COUNTED_AT_ONCE = 1 << 24  # tokens
 
@@ -149,14 +150,23 @@ def read_manifest(path: str | os.PathLike, text: bytes) -> dict:
         complete = complete and set(ARRAYS) <= manifest["files"].keys()
     except (ValueError, KeyError, TypeError, AttributeError):
         version, complete = None, False
-    if version is not None and version != VERSION:
+    if version is not None and version not in (1, VERSION):
         raise FirthError(
-            f"{path}: store version {version!r}, but this Firth reads version {VERSION}; "
+            f"{path}: store version {version!r}, but this Firth reads versions 1 and {VERSION}; "
             "prepare the corpus again"
         )
+    if complete and version != 1:
+        complete = manifest_text(manifest).encode(errors="surrogatepass") == text
     if not complete:
         raise FirthError(f"{path} is damaged (not a store manifest); prepare the corpus again")
     return manifest
+
+
+def manifest_text(manifest: dict) -> str:
+    """The text of a manifest, its own checksum filled in."""
+    manifest = {name: value for name, value in manifest.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
+    return json.dumps(manifest | {"sha256": digest}, indent=2, ensure_ascii=False) + "\n"
 
 
 def _check_file(path: Path, entry: dict, verify: bool) -> None:
@@ -316,8 +326,7 @@ class StoreWriter:
                 for p in files
             },
         }
-        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-        (self._folder / "manifest.json").write_text(text, encoding="utf-8")
+        (self._folder / "manifest.json").write_text(manifest_text(manifest), encoding="utf-8")
         self._folder.rename(self.path)
 
 

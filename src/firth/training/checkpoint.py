@@ -8,7 +8,6 @@ read, is set aside and the one before it is used.
 
 import dataclasses
 import errno
-import json
 import logging
 import math
 import shutil
@@ -21,7 +20,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from firth.errors import FirthError
-from firth.files import digests, write_text
+from firth.files import digests, read_seal, seal_text, write_text
 from firth.paths import is_url
 from firth.training import hosts
 from firth.training.mirror import check_alone, fetch, push
@@ -169,7 +168,7 @@ class Checkpoints:
             self.manager.wait_until_finished()
             if hosts.leads():
                 found = digests(self.directory / str(step))
-                write_text(self.seals / f"{step}.json", json.dumps(found, indent=1))
+                write_text(self.seals / f"{step}.json", seal_text(found))
                 kept = {str(s) for s in self.manager.all_steps()}
                 for seal in self.seals.glob("*.json"):
                     if seal.stem not in kept:
@@ -292,15 +291,20 @@ class Checkpoints:
         """Whether the checkpoint is sealed; raises FirthError where it does not match its seal."""
         seal = self.seals / f"{step}.json"
         if not seal.exists():  # killed between the commit and the seal: Orbax's commit stands
+            log.warning(
+                "checkpoint %s has no seal %s (killed just before it?): its files are not checked",
+                *(step, seal),
+            )
             return False
         try:
-            expected = json.loads(seal.read_text())
+            expected = read_seal(seal.read_bytes())
         except ValueError:
             raise FirthError(f"{seal} is damaged, so the files cannot be checked") from None
         found = digests(self.directory / str(step))
-        for name, digest in expected.items():
-            if found.get(name) != digest:
-                state = "is missing" if name not in found else "does not match its checksum"
+        for name in sorted(expected.keys() | found):
+            if found.get(name) != expected.get(name):
+                state = "does not match its checksum" if name in expected else "is not sealed"
+                state = state if name in found else "is missing"
                 raise FirthError(f"{self.directory / str(step) / name} {state}")
         return True
 

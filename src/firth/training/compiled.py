@@ -6,14 +6,13 @@ files count once they are sealed with their SHA-256; at the start, all others ar
 """
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from firth.files import digests, write_text
+from firth.files import digests, read_seal, seal_text, write_text
 
 
 class Compiled:
@@ -27,7 +26,7 @@ class Compiled:
     def clean(self):
         """Remove what is not sealed or does not match its seal."""
         try:
-            sealed = json.loads(self.seal_path.read_text())
+            sealed = read_seal(self.seal_path.read_bytes())
         except (OSError, ValueError):
             sealed = {}
         for name, digest in digests(self.folder).items():
@@ -40,7 +39,7 @@ class Compiled:
         if names != self._names and jax.process_index() == 0:
             found = digests(self.folder)
             found.pop(self.seal_path.name, None)
-            write_text(self.seal_path, json.dumps(found, indent=1) + "\n")
+            write_text(self.seal_path, seal_text(found))
             self._names = names
 
 

@@ -22,6 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from firth.errors import FirthError
+from firth.files import read_seal
 from firth.paths import (
     DamagedError,
     alone,
@@ -227,7 +228,7 @@ def _copy_step(url: str, seal: re.Match, names: dict, folder: Path, old: Path | 
             begun.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(old / ".fetching" / step, begun)
         try:
-            digests = json.loads(text)
+            digests = read_seal(text)
         except ValueError:
             raise DamagedError(f"{url}/{seal.group()} is damaged") from None
         for name, digest in digests.items():

@@ -1,0 +1,29 @@
+"""Random corruption, all of it noticed and named (full counts: experiments/survival)."""
+
+import shutil
+
+import numpy as np
+import pytest
+from made_damage import harm_a_checkpoint, harm_a_store, make_checkpoints
+from made_runs import make_store
+
+# Orbax leaves coroutines behind when a restore fails; not ours to await.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def test_a_damaged_checkpoint_is_named_and_never_restored(tmp_path):
+    saved, rng = make_checkpoints(tmp_path / "saved"), np.random.default_rng(0)
+    found = set()
+    for _ in range(25):
+        done, came = harm_a_checkpoint(saved, tmp_path / "copy", rng)
+        assert came in ("fell back", "refused", "sound"), f"{done}: {came}"
+        shutil.rmtree(tmp_path / "copy")
+        found.add(came)
+    assert "fell back" in found
+
+
+def test_a_damaged_store_is_named_and_refused(tmp_path):
+    store, rng = make_store(tmp_path), np.random.default_rng(0)
+    for _ in range(200):
+        done, came = harm_a_store(store, rng)
+        assert came == "refused", f"{done}: {came}"
