@@ -2,16 +2,19 @@
 
 import json
 import random
+import sys
 import time
 
 import pytest
+from made_kills import campaign
 from made_poison import program
-from made_runs import arguments, assert_same_bytes, logged, make_store, start
+from made_runs import CACHE, TINY, arguments, assert_same_bytes, logged, make_store, start
 
 STEPS = 36
 POISON = {25: float("nan"), 30: 200.0}  # by number of the batch
 # Batch 25 is step 26's: back to step 20, on with batch 26. Then 30 is step 25's: back to 19.
 LEFT_OUT = range(19, 31)
+QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"  # to compile
 CHANGES = {
     "steps": STEPS,
     "model.num_layers": 1,
@@ -30,7 +33,8 @@ def store(tmp_path_factory):
 
 def train(store, workdir, poisons, without=range(0), status=0, **changes) -> str:
     """Run to the end; returns what was said."""
-    process = start(arguments(store, workdir, **CHANGES | changes), program(poisons, without))
+    argv = arguments(store, workdir, **CHANGES | changes)
+    process = start(argv, program(poisons, without), XLA_FLAGS=QUICK)
     _, said = process.communicate(timeout=300)
     assert process.returncode == status, said
     return said
@@ -72,7 +76,7 @@ def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, rolled_back, 
     rng, reached = random.Random(1), set()
     for kill in range(8):
         changes = CHANGES | {"checkpoint.minutes": 0.0}
-        process = start(arguments(store, tmp_path, **changes), program(POISON))
+        process = start(arguments(store, tmp_path, **changes), program(POISON), XLA_FLAGS=QUICK)
         target, newest, deadline = 4 * kill + rng.randrange(4), 0, time.monotonic() + 200
         while process.poll() is None and newest < target and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -86,3 +90,23 @@ def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, rolled_back, 
     train(store, tmp_path, POISON)
     assert_same_bytes(rolled_back, tmp_path, STEPS)
     assert logged(rolled_back) == logged(tmp_path)
+
+
+@pytest.mark.slow
+def test_killed_inside_its_saves_the_babysitter_brings_it_to_the_same_bytes(store, tmp_path):
+    """A hundred of these, and twenty SIGTERMs, are in experiments/survival."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    process = start(arguments(store, whole))
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    argv = arguments(store, killed, checkpoint__minutes=0.0)
+    found = campaign(
+        [sys.executable, "-m", "firth.train", *argv],
+        killed,
+        kills=8,
+        terms=2,
+        environment={"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE,
+    )
+    assert found["write"] + found["seal"] == 8 and found["term"] == 2
+    assert_same_bytes(whole, killed, TINY["steps"])
+    assert logged(whole) == logged(killed)
