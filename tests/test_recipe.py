@@ -264,6 +264,14 @@ def test_a_field_that_came_or_went_is_a_difference(tmp_path):
         recipe.record(less, tmp_path)
 
 
+def test_a_run_from_before_a_field_goes_on_as_it_was(tmp_path):
+    recipe.record(config_of(), tmp_path)
+    recipe.record(config_of(reduce_dtype="float32"), tmp_path)
+    recipe.record(config_of(), tmp_path)
+    with pytest.raises(FirthError, match=r"reduce_dtype: 'float32' there, 'bfloat16' now"):
+        recipe.record(config_of(reduce_dtype="bfloat16"), tmp_path)
+
+
 def test_a_folder_that_is_no_workdir(tmp_path):
     with pytest.raises(FirthError, match=r"is not a workdir: it has no config\.json"):
         recipe.read(tmp_path)

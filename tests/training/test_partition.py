@@ -121,14 +121,11 @@ def described(count, slices, platform="tpu"):
 
 
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (4, 2, 1), (2, 2, 2)])
-def test_only_data_crosses_slices(sizes, monkeypatch):
+def test_only_data_crosses_slices(sizes):
     """The devices of a slice are one block of `data`, named by the devices or simulated."""
     spec = dict(zip(partition.AXES, sizes, strict=True)) | dict(slices=2)
     simulated = np.vectorize(lambda device: device.id // 4)(create_mesh(spec).devices)
-    # The order within a slice is JAX's own business; here that of the list.
-    arrange = lambda sizes, devices, **_: np.array(devices, object).reshape(sizes)  # noqa: E731
-    monkeypatch.setattr(partition.mesh_utils, "create_device_mesh", arrange)
-    named = partition.arranged(list(sizes), 2, described(8, 2))
+    named = partition.arranged(list(sizes), 2, described(8, 2, "cpu"))
     for slices in (simulated, np.vectorize(lambda device: device.slice_index)(named)):
         assert slices.shape == sizes
         assert (slices == np.repeat([0, 1], sizes[0] // 2)[:, None, None]).all()

@@ -79,7 +79,10 @@ def mesh_sizes(spec, devices: int) -> list[int]:
 
 
 def arranged(sizes: list[int], slices: int, devices) -> np.ndarray:
-    """The devices as an array of `sizes`, neighbours on the fast network lying side by side."""
+    """The devices as an array of `sizes`, neighbours on the fast network lying side by side.
+
+    Raises FirthError as `create_mesh` does for slices.
+    """
     named = {getattr(device, "slice_index", None) for device in devices}
     found = len(named)
     # GPUs name their hosts so; those may be one mesh without a word about it, a TPU's slices not.
