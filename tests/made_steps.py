@@ -8,12 +8,14 @@ from jax.sharding import NamedSharding
 
 from firth import experiment, recipe
 from firth.outline import FREE, outline
+from firth.planning import hlo
 from firth.program import lay_out
 from firth.training import partition
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 WORDS, LENGTH, ROWS = 64, 16, 16
 SMALL = dict(hidden_size=64, num_heads=8, intermediate_size=128, num_layers=2, vocab_size=WORDS)
+SMALL |= dict(scan=True)  # compiles faster
 DROPOUT = dict(dropout=0.1, attention_dropout=0.1)
 TEACHER = SimpleNamespace(
     spec=dict(family="bert", max_length=LENGTH, **SMALL),
@@ -23,16 +25,16 @@ TEACHER = SimpleNamespace(
     tokenizer=lambda: None,
 )
 FAMILIES = {  # name -> (recipe, changes)
-    "bert": ("bert.py:tiny,length=16", {}),
+    "bert": ("bert.py:tiny,length=16", {"model.scan": False, "model.num_layers": 1}),
     "roberta": ("roberta.py:tiny,length=16", {"accumulate": 2}),
     "albert": ("albert.py:tiny,length=16", {}),
     "distilbert": ("distilbert.py:tiny,length=16,teacher=made", {}),
     "electra": ("electra.py:tiny,length=16", {}),
     "modernbert": ("modernbert.py:tiny,length=16", {}),
     "xlnet": ("xlnet.py:tiny,length=16", {}),
-    "transformer_xl": ("transformer_xl.py:tiny,length=16", {"model.scan": True}),
+    "transformer_xl": ("transformer_xl.py:tiny,length=16", {}),
     "gpt": ("gpt.py:tiny,length=16", {}),
-    "gpt2": ("gpt2.py:tiny,length=16", {"model.scan": True}),
+    "gpt2": ("gpt2.py:tiny,length=16", {}),
 }
 
 
@@ -92,16 +94,27 @@ def made_batch(shapes, rng) -> dict[str, np.ndarray]:
     return batch
 
 
-def trained(family: str, mesh=None, devices=None, changes=None, steps=10):
-    """(losses [steps], parameters by path) after some steps."""
-    program, step, over, shapes = compiled(family, mesh, devices, changes)
+def trained(family: str, mesh=None, devices=None, initial=None, steps=10) -> SimpleNamespace:
+    """What a recipe does on a mesh, from `initial` (a state as numpy) or its own random values.
+
+    Its `initial` state, `losses` [steps], `params` by path after them, the `program` and what its
+    step `sent`.
+    """
+    program, step, over, shapes = compiled(family, mesh, devices)
     rng, losses = np.random.default_rng(0), []
+    if initial is None:
+        initial = jax.device_get(program.init())
     with jax.set_mesh(over):
-        state = program.init()
+        state = jax.device_put(initial, program.shardings)
         for _ in range(steps):
             batch = partition.put_batch(made_batch(shapes, rng), over)
             state, measured, _ = step(state, batch)
             losses.append(float(measured["loss"][0]))
     leaves = jax.tree_util.tree_flatten_with_path(state.params)[0]
-    params = {partition.leaf_path(path): np.asarray(leaf) for path, leaf in leaves}
-    return np.array(losses), params
+    return SimpleNamespace(
+        initial=initial,
+        losses=np.array(losses),
+        params={partition.leaf_path(path): np.asarray(leaf) for path, leaf in leaves},
+        program=program,
+        sent=hlo.collectives(step.as_text(), over.shape),
+    )
