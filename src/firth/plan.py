@@ -12,6 +12,8 @@ import dataclasses
 import json
 from pathlib import Path
 
+import jax
+
 from firth import recipe
 from firth.errors import FirthError
 from firth.outline import outline
@@ -102,6 +104,11 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add("--chart", type=Path, help="draw FLOPs, price and emissions of the recipes to this file")
     add("--compile", help="also compile the step for these slices: v5e:16x16,v5p:4x4x4")
     add("--mesh", choices=("auto",), help="with --compile: search the best split of the devices")
+    add(
+        "--largest-batch",
+        action="store_true",
+        help="with --compile: search the most rows a chip that fit",
+    )
     add("--mfu", type=float, default=default.mfu, help=f"share of the peak reached ({default.mfu})")
     add("--pue", type=float, default=default.pue, help=f"of the data centre ({default.pue})")
     add("--kg-per-kwh", type=float, default=default.kg_per_kwh, help=f"CO2e ({default.kg_per_kwh})")
@@ -139,6 +146,7 @@ def main(argv: list[str]) -> int:
     if not args.config:
         raise FirthError("--config is required: a pretraining recipe, e.g. --config bert.py:base")
     assumed = check(args)
+    jax.config.update("jax_platforms", "cpu")  # a plan must not take the accelerator of its host
     hardware = [parse_chips(item) for item in args.chips.split(",")]
     plans, compiled = {}, []
     for name in args.config:
@@ -150,7 +158,10 @@ def main(argv: list[str]) -> int:
         if args.compile:
             from firth.planning import compiled as compiler  # it loads the compiler of TPUs
 
-            found = compiler.report(outlined.config, outlined, args.compile.split(","), args.mesh)
+            slices = args.compile.split(",")
+            found = compiler.report(
+                outlined.config, slices, args.mesh, overrides, args.largest_batch
+            )
             plans[name]["compiled"] = found
             compiled += ["", *compiler.lines(name, found)]
     if args.chart:
