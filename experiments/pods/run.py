@@ -1,0 +1,154 @@
+"""Every pretraining recipe, compiled for the pod of its paper or its closest TPU of today.
+
+    python experiments/pods/run.py                      # goes on where results.jsonl ends
+    python experiments/pods/run.py --only bert.py:large --table
+
+Needs libtpu (pip install 'firth[tpu]') and no TPU. A line of results.jsonl is a cell: a recipe, a
+slice, fields that were set, and the report of `firth.planning.compiled`.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import jax
+
+from firth import recipe
+from firth.errors import FirthError
+from firth.planning import compiled
+
+RESULTS = Path(__file__).parent / "results.jsonl"
+
+# (recipe, slice, {field: value}); what the paper used is in README.md.
+PAPERS = (
+    ("bert.py:base", "v5e:4x4", {}),
+    ("electra.py:base", "v5e:4x4", {}),
+    ("xlnet.py:large", "v5p:8x8x8", {}),
+    ("bert.py:large", "v5e:8x8", {}),
+    ("bert.py:base,length=512", "v5e:4x4", {}),
+    ("bert.py:large,length=512", "v5e:8x8", {}),
+    ("electra.py:small", "v5e:1x1", {}),
+    ("electra.py:large", "v5p:4x4x4", {}),
+    ("roberta.py:base", "v5p:8x8x8", {}),
+    ("roberta.py:large", "v5p:8x8x8", {}),
+    ("albert.py:base", "v5e:8x8", {}),
+    ("albert.py:large", "v5e:16x16", {}),
+    ("albert.py:xlarge", "v5p:4x4x8", {}),
+    ("albert.py:xxlarge", "v5p:8x8x8", {}),
+    ("distilbert.py:base", "v5e:2x4", {"accumulate": 20}),
+    ("modernbert.py:base", "v6e:16x16", {}),
+    ("modernbert.py:large", "v6e:16x16", {}),
+    ("xlnet.py:base", "v5e:4x4", {}),
+    ("transformer_xl.py:wt103", "v5e:2x2", {}),
+    ("gpt.py:base", "v5e:2x4", {}),
+    ("gpt2.py:base", "v5e:8x8", {}),
+)
+# Weak scaling of BERT-large with 16 rows of 512 tokens on every chip.
+SCALING = tuple(
+    ("bert.py:large,length=512", where, {"batch_size": 16 * chips})
+    for where, chips in (
+        ("v5e:2x4", 8),
+        ("v5e:16x16", 256),
+        ("v5p:2x2x2", 8),
+        ("v5p:4x8x8", 256),
+    )
+)
+# BERT-base at 16 rows of 512 tokens a chip, on what one can rent.
+SLICES = tuple(
+    ("bert.py:base,length=512", where, {"batch_size": 16 * chips})
+    for where, chips in (
+        ("v4:2x2x1", 4),
+        ("v5e:16x16", 256),
+        ("v5p:8x8x8", 512),
+        ("v6e:16x16", 256),
+    )
+)
+CELLS = (*PAPERS[:3], *SCALING[:2], *PAPERS[3:], *SCALING[2:], *SLICES)
+
+
+def key(cell) -> str:
+    """What names a cell in the results."""
+    name, where, changes = cell
+    return " ".join([name, where, *(f"{field}={value}" for field, value in changes.items())])
+
+
+def done() -> dict[str, dict]:
+    """The cells that have been compiled."""
+    if not RESULTS.exists():
+        return {}
+    return {line["cell"]: line for line in map(json.loads, RESULTS.read_text().splitlines())}
+
+
+def compile_cell(cell) -> dict:
+    """One cell; what is bad input is its result."""
+    name, where, changes = cell
+    config = compiled.changed_config(recipe.read_recipe(name), changes)
+    try:
+        return compiled.report(config, [where], given=changes)[where]
+    except FirthError as error:
+        return {"error": str(error)}
+
+
+def table(results: dict[str, dict]) -> str:
+    """The results in Markdown."""
+    rows = [
+        "| recipe, slice | rows a chip | memory | MFU predicted (roofline) | bound | ms a step | "
+        "run: hours, USD | CPU s to compile |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, one in results.items():
+        if "error" in one:
+            rows.append(f"| {name} | {one['error']} |||||||")
+            continue
+        with_, kept = "", one
+        if not one["fits"]:
+            kept = one.get("helps")
+            if not kept:
+                rows.append(
+                    f"| {name} | {one['rows_a_chip']:g} | {one['over'] / 2**30:.1f} GiB too "
+                    f"much ||||| {one['compile_cpu_seconds']} |"
+                )
+                continue
+            with_ = ", with " + ", ".join(f"{k}={v}" for k, v in kept["changes"].items())
+        memory, seconds = kept["memory"], kept["seconds"]
+        rows.append(
+            f"| {name}{with_} | {kept['rows_a_chip']:g} x {kept['length']} | "
+            f"{memory['total'] / 2**30:.1f} of {memory['hbm'] / 2**30:g} GiB | "
+            f"{kept['mfu']:.1%} ({kept['mfu_at_most']:.1%}) | {kept['bound']} | "
+            f"{1e3 * seconds['step']:.1f} | {kept['hours']:,.1f}, {kept['usd']:,.0f} | "
+            f"{kept['compile_cpu_seconds']:.0f} |"
+        )
+    return "\n".join(rows)
+
+
+def main():
+    """Compile what is missing, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="cells whose name holds this")
+    parser.add_argument("--table", action="store_true", help="only print what there is")
+    args = parser.parse_args()
+    cells = [cell for cell in CELLS if not args.only or args.only in key(cell)]
+    jax.config.update("jax_platforms", "cpu")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    for cell in [] if args.table else cells:
+        if key(cell) in done():
+            continue
+        started = time.strftime("%Y-%m-%d %H:%M")
+        line = {"cell": key(cell), "at": started, "commit": commit, **compile_cell(cell)}
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(
+            "\n".join(["", *compiled.describe(cell[0], cell[1], line)])
+            if "error" not in line
+            else f"{key(cell)}: {line['error']}",
+            flush=True,
+        )
+    print(table({name: one for name, one in done().items() if not args.only or args.only in name}))
+
+
+if __name__ == "__main__":
+    main()
