@@ -143,6 +143,7 @@ ENTRY %main (a: f32[8]) -> f32[8] {
          "forward attention/Dropout"),
         ("jit(step)/transpose(jvp(encoder))/encoder.encode/stack/while/body/closed_call/layers/"
          "mlp_out/dot_general", "backward mlp_out"),
+        ("jit(step)/jvp()/shard_map/mlm/dot_general", "forward mlm"),
         ("jit(step)/sub", "update"),
     ],
 )  # fmt: skip

@@ -112,6 +112,7 @@ def devices(topology: Topology) -> list:
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_ACCELERATOR_TYPE": topology.chip.accelerator_type(topology.chips),
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # describing takes no TPU, so others may too
         "TPU_MIN_LOG_LEVEL": "3",
         "TPU_STDERR_LOG_LEVEL": "3",
     }.items():

@@ -18,6 +18,9 @@ FREE = {
     *("partition-id", "replica-id"),
 }
 SLICES = ("dynamic-slice", "slice", "gather")
+WRAPPERS = re.compile(  # in the name of an operation, what says nothing of the model
+    r"shard_map|stack|layers?(_\d+)?|while|body|cond|closed_call|checkpoint.*"
+)
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
@@ -80,7 +83,9 @@ def part(source: str, opcode: str) -> str:
         re.sub(r"_\d+$", "", name)
         for name in names[:-1]
         if "(" not in name
-        and not re.fullmatch(r"stack|layers?(_\d+)?|while|body|cond|closed_call|checkpoint.*", name)
+        and not re.fullmatch(
+            r"shard_map|stack|layers?(_\d+)?|while|body|cond|closed_call|checkpoint.*", name
+        )
         and not name.startswith(("encoder.", "rematted"))
     ]
     way = "backward" if "transpose(" in source else "forward" if "jvp(" in source else "update"
