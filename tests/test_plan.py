@@ -105,6 +105,8 @@ def test_list(capsys):
         (["--config=bert.py:tiny", "--pue=0.9"], "--pue=0.9"),
         (["--config=bert.py:tiny", "--kg-per-kwh=-1"], "--kg-per-kwh=-1"),
         (["--config=bert.py:tiny", "--mesh=auto"], "give --compile as well"),
+        (["--config=bert.py:tiny", "--largest-batch"], "give --compile as well"),
+        (["--config=bert.py:tiny", "--compile=v5e:3x5"], "no such slice; v5e: 1x1, 2x2"),
         (["--config=bert.py:tiny", "--chart=nowhere/x.png"], "no such folder nowhere"),
         (
             ["--config=bert.py:tiny", "--config=finetune.py:task=rte,init=x"],
@@ -120,3 +122,22 @@ def test_a_chart_without_matplotlib(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     error = refused(capsys, "--config=bert.py:tiny", f"--chart={tmp_path}/x.png")
     assert "pip install 'firth[demo]'" in error
+
+
+def test_compiled_reports_are_printed_and_in_json(capsys, monkeypatch):
+    """The compiler is asked for every slice, with what the command has set."""
+    asked = []
+
+    def report(config, slices, mesh, given, largest):
+        asked.append((config.batch_size, slices, mesh, given, largest))
+        return {where: {"fits": True} for where in slices}
+
+    monkeypatch.setattr("firth.planning.compiled.report", report)
+    monkeypatch.setattr("firth.planning.compiled.lines", lambda name, found: [f"{name}: {found}"])
+    argv = ["--config=bert.py:tiny", "--compile=v5e:2x2,v5e:4x4", "--config.batch_size=64"]
+    assert "'v5e:4x4': {'fits': True}" in run(capsys, *argv)
+    printed = run(capsys, *argv, "--json", "--mesh=auto", "--largest-batch")
+    compiled = json.loads(printed)["bert.py:tiny"]["compiled"]
+    assert compiled == {"v5e:2x2": {"fits": True}, "v5e:4x4": {"fits": True}}
+    slices, given = ["v5e:2x2", "v5e:4x4"], ["--config.batch_size=64"]
+    assert asked == [(64, slices, None, given, False), (64, slices, "auto", given, True)]

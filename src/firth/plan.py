@@ -132,6 +132,8 @@ def check(args: argparse.Namespace) -> cost.Assumptions:
             raise FirthError(f"--{name.replace('_', '-')}={value:g}: expected 0 or more")
     if args.mesh and not args.compile:
         raise FirthError("--mesh=auto searches among compiled programs: give --compile as well")
+    if args.largest_batch and not args.compile:
+        raise FirthError("--largest-batch compiles several sizes: give --compile as well")
     if args.chart and not args.chart.parent.is_dir():
         raise FirthError(f"--chart {args.chart}: no such folder {args.chart.parent}")
     return cost.Assumptions(args.mfu, args.pue, args.kg_per_kwh, args.watts, args.usd)
