@@ -8,6 +8,7 @@ read, is set aside and the one before it is used.
 
 import dataclasses
 import errno
+import json
 import logging
 import math
 import shutil
