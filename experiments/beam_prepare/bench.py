@@ -38,20 +38,18 @@ WAYS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--megabytes", type=float, default=1000, help="of text to take at most")
+    parser.add_argument("--megabytes", type=float, help="of text to take (default: all of it)")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--record", action="store_true", help="add lines to results.jsonl")
     args = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "corpus.jsonl.xz"
-        size = sample(corpus, args.megabytes)
-        print(f"{size:.1f} M characters", flush=True)
+        corpus = sample(Path(folder) / "corpus.jsonl", args.megabytes) if args.megabytes else CORPUS
         first = None
         for way, options in WAYS.items():
             store = Path(folder) / way.replace(" ", "-")
             where = [f"--input={corpus}", f"--tokenizer={VOCABULARY}", f"--output={store}"]
-            result = {"way": way, "megabytes": round(size, 1), **measure([*where, *options])}
+            result = {"way": way, **measure([*where, *options])}
             tokens = json.loads((store / "manifest.json").read_text())["tokens"]
             first = first or store
             result |= {
@@ -66,16 +64,14 @@ def main() -> None:
                     file.write(json.dumps(result) + "\n")
 
 
-def sample(path: Path, megabytes: float) -> float:
-    """Write the first articles to `path`, compressed as they were; returns their M characters."""
-    size = 0
-    with lzma.open(CORPUS, "rt", encoding="utf-8") as source, lzma.open(path, "wt") as target:
+def sample(path: Path, megabytes: float) -> Path:
+    """Write the first articles to `path`, so many millions of bytes."""
+    with lzma.open(CORPUS, "rb") as source, path.open("wb") as target:
         for line in source:
-            if size >= megabytes * 1e6:
+            if target.tell() >= megabytes * 1e6:
                 break
-            size += len(json.loads(line)["text"])
             target.write(line)
-    return size / 1e6
+    return path
 
 
 def measure(options: list[str]) -> dict:
