@@ -54,6 +54,23 @@ def test_files_come_back(url, tmp_path):
     assert paths.sizes(url).keys() == {"a", "deeper"}
 
 
+def test_a_file_system_shows_whole_files_as_a_bucket_does(tmp_path, monkeypatch):
+    paths.write_bytes(f"file://{tmp_path}/far/a", b"old")
+    (tmp_path / "new").write_bytes(b"new")
+
+    def fail(*_):
+        raise OSError("no")
+
+    monkeypatch.setattr("os.replace", fail)
+    for write in (
+        lambda: paths.write_bytes(f"file://{tmp_path}/far/a", b"new"),
+        lambda: paths.upload(tmp_path / "new", f"file://{tmp_path}/far/a"),
+    ):
+        with pytest.raises(FirthError, match=r"cannot write file://.*/far/a: OSError: no"):
+            write()
+        assert (tmp_path / "far" / "a").read_bytes() == b"old"
+
+
 def test_a_large_file_is_sent_in_pieces(url, tmp_path):
     (tmp_path / "b").write_bytes(CONTENT * 600)  # 6 MB
     paths.upload(tmp_path / "b", f"{url}/b")

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -128,14 +129,24 @@ def write_bytes(path: str | os.PathLike, data: bytes) -> None:
         return
     filesystem, name = _find(path)
     with _explained("write", path):
-        filesystem.pipe_file(name, data)
+        if _on_disk(filesystem):
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(Path(name), data)
+        else:
+            filesystem.pipe_file(name, data)
 
 
 def upload(path: Path, url: str) -> None:
     """Copy a local file to a URL."""
     filesystem, name = _find(url)
     with _explained("write", url):
-        filesystem.put_file(str(path), name)
+        if _on_disk(filesystem):  # whole or not at all, as in a store of objects
+            temporary = Path(name).with_name(f".{Path(name).name}.{os.getpid()}")
+            temporary.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, temporary)
+            os.replace(temporary, name)
+        else:
+            filesystem.put_file(str(path), name)
 
 
 def remove(url: str) -> None:
@@ -194,9 +205,8 @@ def _find(url: str):
         from fsspec.core import url_to_fs
     except ImportError:
         raise FirthError(f"{url} needs fsspec; install it: pip install 'firth[remote]'") from None
-    local = {"auto_mkdir": True} if url.startswith(("file:", "local:")) else {}
     try:
-        return url_to_fs(url, **local)
+        return url_to_fs(url)
     except (ImportError, ValueError) as error:
         raise FirthError(
             f"{url}: {error}; the package of its protocol must be installed (gs: pip install "
@@ -204,6 +214,10 @@ def _find(url: str):
         ) from None
     except Exception as error:  # no credentials, say: every package has kinds of its own
         raise _failure("reach", url, error) from error
+
+
+def _on_disk(filesystem) -> bool:
+    return isinstance(filesystem.protocol, tuple) and "file" in filesystem.protocol
 
 
 @contextlib.contextmanager
