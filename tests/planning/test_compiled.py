@@ -145,7 +145,7 @@ needs_libtpu = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_libtpu
 def test_a_tiny_recipe_compiled_for_four_chips():
-    """FLOPs are those of the formula, what is reduced are the parameters, nothing else is sent."""
+    """FLOPs are those of the formula, what is reduced is what is trained, no more is sent."""
     config = tiny()
     found = compiled.report(config, ["v5e:2x2"])["v5e:2x2"]
     program = memory.laid_out(outline(config), WHERE.chips)
@@ -153,7 +153,8 @@ def test_a_tiny_recipe_compiled_for_four_chips():
     assert found["flops"] == sum(flops.update_flops(outline(config)).values()) / WHERE.chips
     (sent,) = found["collectives"]
     assert (sent["kind"], sent["axes"]) == ("all-reduce", ["data"])
-    assert 4 * parameters <= sent["bytes"] < 4 * parameters * 1.001  # and the metrics
+    # The metrics too, but of 512 positions only the 128 that a row has: within a hundredth.
+    assert sent["bytes"] == pytest.approx(4 * parameters, rel=0.01)
     assert found["fits"]
     assert found["unknown_loops"] == []
     assert found["seconds"]["step"] >= found["seconds"]["least"] > 0

@@ -66,7 +66,7 @@ def test_the_largest_bound_is_named_and_exposed_communication_added():
     assert second.step == pytest.approx(1 + one)  # the asynchronous one is hidden
     assert time([], hbm_bytes=819 * 10**9).bound == "HBM"
     assert time([], cycles=3 * 10**9, flops=1).expected == pytest.approx(2.0)
-    assert time([], cycles=3 * 10**9).bound == "vector unit"
+    assert time([], cycles=3 * 10**9).bound == "core cycles"
     alone = time([open_, hidden], flops=1)
     assert alone.bound == "interconnect"
     assert alone.step == pytest.approx(2 * one, rel=1e-3)

@@ -63,7 +63,7 @@ class StepTime:
         """What the step waits for most."""
         if self.exposed > self.busy:
             return "interconnect"
-        names = {"compute": self.compute, "HBM": self.memory, "vector unit": self.expected}
+        names = {"compute": self.compute, "HBM": self.memory, "core cycles": self.expected}
         return max(names, key=names.get)
 
 
