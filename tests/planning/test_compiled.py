@@ -93,6 +93,17 @@ def test_the_largest_batch_is_found_in_three_compilations(monkeypatch):
     assert len(rows) == 3
 
 
+@pytest.mark.parametrize(("room", "most"), [(16 * GIB, 15), (2 * GIB, 1)])
+def test_the_largest_batch_from_a_single_row(room, most, monkeypatch):
+    def stub(config, where):
+        return made(config, fixed=GIB // 2, a_row=GIB, hbm=room)
+
+    monkeypatch.setattr(compiled, "tried", stub)
+    monkeypatch.setattr(compiled, "KEPT", ("rows_a_chip",))
+    one = tiny(batch_size=WHERE.chips)
+    assert compiled.largest_batch(one, WHERE, stub(one, WHERE)) == {"rows_a_chip": most}
+
+
 def test_a_batch_that_grows_more_than_affinely_backs_off(monkeypatch):
     def stub(config, where):
         rows = config.batch_size / WHERE.chips

@@ -32,6 +32,7 @@ REMEDIES = (
     {"model.remat": "full", "accumulate": 4},
     {"model.remat": "full", "mesh.fsdp": -1, "mesh.data": 1},
 )
+KEPT = ("rows_a_chip", "memory", "mfu", "seconds")  # of the step with the most rows
 MEMORY = ("arguments", "temporaries", "outputs", "program")
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 GIB = 2**30
@@ -280,16 +281,19 @@ def largest_batch(config, where: Topology, found: dict) -> dict:
         return tried(changed_config(config, {"batch_size": size}), where)
 
     unit = config.accumulate
-    other = at(max(unit, int(rows / 2) // unit * unit))
+    half = int(rows / 2) // unit * unit
+    other = at(half or 2 * int(rows))
+    if not other["fits"]:
+        return {key: found[key] for key in KEPT}
     slope = (found["memory"]["total"] - other["memory"]["total"]) / (rows - other["rows_a_chip"])
     room = where.chip.hbm * 0.98 - found["memory"]["total"]
     number = int(rows + room / slope) // unit * unit
     while number > rows:
         proof = at(number)
         if proof["fits"]:
-            return {key: proof[key] for key in ("rows_a_chip", "memory", "mfu", "seconds")}
+            return {key: proof[key] for key in KEPT}
         number = min(number - unit, number * 7 // 8 // unit * unit)
-    return {key: found[key] for key in ("rows_a_chip", "memory", "mfu", "seconds")}
+    return {key: found[key] for key in KEPT}
 
 
 # ----------------------------------------------------------------------------------- in words
