@@ -167,7 +167,7 @@ def test_sigterm_to_one_of_two_saves_on_both(store, runs, tmp_path, who):
     job[who].send_signal(signal.SIGTERM)
     began = time.monotonic()
     results = end(job)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 120, "a loaded machine takes its time, but not for ever"
     assert [status for status, _ in results] == [STOPPED] * 2, results
     stopped = newest_step(tmp_path)
     assert f"stopped by SIGTERM at step {stopped}" in results[0][1] or stopped
@@ -200,7 +200,7 @@ def test_a_kill_of_one_of_four_ends_all_and_the_restart_ends_the_same(store, run
         slowest = max(slowest, time.monotonic() - began)
         kills += 1
     print(f"{kills} kills; the slowest end of the others: {slowest:.1f} s")
-    assert slowest < 30
+    assert slowest < 60
     for status, text in end(start_training(4, store, tmp_path)):
         assert status == 0, text
     assert same_bytes(runs[4], tmp_path) and logged(runs[4]) == logged(tmp_path)
