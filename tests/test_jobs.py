@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 from made_jobs import SMALL, end, error_of, read_state, start_job, start_training
-from made_runs import CACHE, arguments, logged, make_store, start
+from made_runs import arguments, logged, make_store
 
 from firth.train import STOPPED
 from firth.training.hosts import DIED
@@ -63,7 +63,7 @@ def newest_step(workdir) -> int:
     return max((int(seal.stem) for seal in (workdir / "seals").glob("*.json")), default=0)
 
 
-def until(condition, job, seconds=300):
+def until(condition, job, seconds=600):
     """Wait for a condition while the whole job runs."""
     last = time.monotonic() + seconds
     while not condition() and time.monotonic() < last:
@@ -245,7 +245,7 @@ def test_a_second_job_and_a_folder_of_ones_own_are_refused_by_all(store, tmp_pat
 def test_a_store_that_changes_under_a_run_is_named(store, tmp_path):
     copy = shutil.copytree(store, tmp_path / "store")
     changes = dict(steps=4000, eval__every=4000, checkpoint__every=20)
-    job = [start(arguments(copy, tmp_path / "work", **changes), **CACHE)]
+    job = start_training(1, copy, tmp_path / "work", **changes)
     until(lambda: newest_step(tmp_path / "work") >= 20, job)
     tokens = (copy / "tokens.npy").read_bytes()
     (copy / "tokens.npy").write_bytes(tokens[:-1] + bytes([tokens[-1] ^ 1]))
