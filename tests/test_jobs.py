@@ -98,7 +98,12 @@ def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
     argv = [
         f"--config=finetune.py:task=custom,init={runs[1]},length=16",
         *(f"--config.data.{split}={tmp_path}/{split}.csv" for split in ("train", "dev")),
-        *("--config.data.label=label", "--config.batch_size=8", "--config.epochs=2.0"),
+        *(
+            "--config.data.text=text",
+            "--config.data.label=label",
+            "--config.batch_size=8",
+            "--config.epochs=2.0",
+        ),
         *("--config.eval.batch_size=8", "--config.seeds=0,1", "--config.progress=False"),
     ]
     summaries = []
