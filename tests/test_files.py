@@ -3,7 +3,7 @@
 import pytest
 
 from firth.errors import FirthError
-from firth.files import read_json, write_json, write_text
+from firth.files import digests, read_json, read_seal, seal_text, write_json, write_text
 
 
 def test_writing_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch):
@@ -38,3 +38,19 @@ def test_bad_json_names_the_place(tmp_path, content, complaint):
 def test_missing_json_is_named(tmp_path):
     with pytest.raises(FirthError, match=r"cannot read .*a\.json"):
         read_json(tmp_path / "a.json")
+
+
+def test_a_digest_a_file(tmp_path):
+    (tmp_path / "b").write_bytes(b"abc")
+    sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert digests(tmp_path) == {"b": sha256}
+
+
+def test_a_seal_vouches_for_itself():
+    found = {"a": "00", "b/c": "11"}
+    text = seal_text(found)
+    assert read_seal(text) == read_seal(text.encode()) == found
+    assert read_seal('{"a": "00"}') == {"a": "00"}, "one made before seals had a checksum"
+    for harmed in (text[:-1], text.replace("c", "d"), text.replace("00", "10"), "[]", ""):
+        with pytest.raises(ValueError, match=r"seal|Expecting"):
+            read_seal(harmed)

@@ -35,7 +35,7 @@ def train(store, workdir, poisons, without=range(0), status=0, **changes) -> str
     """Run to the end; returns what was said."""
     argv = arguments(store, workdir, **CHANGES | changes)
     process = start(argv, program(poisons, without), XLA_FLAGS=QUICK)
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=1200)
     assert process.returncode == status, said
     return said
 
@@ -77,7 +77,7 @@ def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, rolled_back, 
     for kill in range(8):
         changes = CHANGES | {"checkpoint.minutes": 0.0}
         process = start(arguments(store, tmp_path, **changes), program(POISON), XLA_FLAGS=QUICK)
-        target, newest, deadline = 4 * kill + rng.randrange(4), 0, time.monotonic() + 200
+        target, newest, deadline = 4 * kill + rng.randrange(4), 0, time.monotonic() + 600
         while process.poll() is None and newest < target and time.monotonic() < deadline:
             time.sleep(0.002)
             names = [p.name for p in (tmp_path / "checkpoints").glob("[0-9]*")]
@@ -97,7 +97,7 @@ def test_killed_inside_its_saves_the_babysitter_brings_it_to_the_same_bytes(stor
     """A hundred of these, and twenty SIGTERMs, are in experiments/survival."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     process = start(arguments(store, whole))
-    _, said = process.communicate(timeout=300)
+    _, said = process.communicate(timeout=1200)
     assert process.returncode == 0, said
     argv = arguments(store, killed, checkpoint__minutes=0.0)
     found = campaign(

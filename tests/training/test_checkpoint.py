@@ -274,6 +274,7 @@ SCORES = {1: 0.5, 2: 0.9, 3: 0.1, 4: 0.4, 5: 0.6, 6: 0.3}
         (dict(keep=1), [6]),
         (dict(keep=2), [5, 6]),
         (dict(keep=1, every=3), [3, 6]),
+        (dict(keep=1, reach=2), [4, 5, 6]),
         (dict(keep=2, every=2), [2, 4, 5, 6]),
         (dict(keep=1, best="score"), [2, 6]),
         (dict(keep=1, best="score", best_mode="min"), [3, 6]),
@@ -393,9 +394,3 @@ def test_a_failure_in_the_background_is_raised_by_the_next_call(workdir, monkeyp
     with pytest.raises(FirthError, match=r"checkpoints/4 could not be written: ZeroDivisionError"):
         saves.save(5, state, {})
     saves.close()
-
-
-def test_a_digest_a_file(tmp_path):
-    (tmp_path / "b").write_bytes(b"abc")
-    sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert digests(tmp_path) == {"b": sha256}

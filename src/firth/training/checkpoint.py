@@ -145,7 +145,7 @@ class Checkpoints:
         self.wait()
         if step in self.manager.all_steps():
             return
-        if jax.process_index() == 0:  # that of a run which was killed while it deleted this step
+        if hosts.leads():  # that of a run which was killed while it deleted this step
             (self.seals / f"{step}.json").unlink(missing_ok=True)
         unmeasured = bool(self.best) and metrics is not None and self.best not in metrics
         items = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta))
