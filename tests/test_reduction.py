@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
-from made_steps import small
+from made_steps import compiled, small
 from ml_collections import ConfigDict
 from quick import jit
 
 from firth.errors import FirthError
+from firth.planning import hlo
 from firth.reduction import over_data
 from firth.training.partition import create_mesh
 
@@ -113,3 +114,25 @@ def test_recipes_without_the_new_fields_still_build():
     old = ConfigDict(made)
     assert create_mesh(old.mesh).size == 8
     assert over_data(gradient, SimpleNamespace(), trained, old, create_mesh()) is not gradient
+
+
+@pytest.mark.slow
+def test_the_tpu_compiler_scatters_in_bfloat16(monkeypatch):
+    """The CPU's widens what it sums, so that only a TPU's program shows the dtype that is sent."""
+    pytest.importorskip("libtpu", reason="the TPU compiler comes with libtpu")
+    from jax.experimental import topologies
+
+    monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")
+    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # nothing is run, so none is in the way
+    pod = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
+    changes = {"reduce_dtype": "bfloat16"}
+    program, step, mesh, _ = compiled("bert", dict(zero1=True), pod.devices, changes, options=None)
+    total = sum(leaf.size for leaf in jax.tree.leaves(program.state.params))
+    sent = hlo.collectives(step.as_text(), mesh.shape)
+    summed = [one for one in sent if one.dtype == "bf16"]
+    assert {one.kind for one in summed} <= {"reduce-scatter", "all-reduce"}
+    assert sum(one.bytes for one in summed) >= 2 * total
+    scattered = sum(one.bytes for one in summed if one.kind == "reduce-scatter")
+    assert scattered > 0.9 * 2 * total  # it sums vectors whole
+    gathered = sum(one.bytes for one in sent if one.kind == "all-gather")
+    assert gathered > 0.9 * 4 * total
