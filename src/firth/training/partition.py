@@ -7,8 +7,8 @@ paths that end like their parameter's, so they follow it. Every layout is this t
     data    every device has the parameters, and rows of its own
     zero1   the same, but the moments are divided over `data` as well (Rajbhandari et al. 2020,
             stage 1: gradients are reduce-scattered, updated parameters gathered)
-    fsdp    parameters and moments are divided, and gathered layer by layer where they are used
-            (Rajbhandari et al. 2020, stage 3; Zhao et al. 2023)
+    fsdp    parameters and moments are divided; where they are used, the partitioner gathers them
+            or sums activations (Rajbhandari et al. 2020, stage 3; Zhao et al. 2023)
     tensor  each device computes some of the heads and of the MLP's hidden units (Shoeybi et al.
             2019, section 3)
 """
@@ -87,7 +87,9 @@ def arranged(sizes: list[int], slices: int, devices) -> np.ndarray:
     found = len(named)
     # GPUs name their hosts so; those may be one mesh without a word about it, a TPU's slices not.
     if None not in named and found != slices and (slices > 1 or devices[0].platform == "tpu"):
-        raise FirthError(f"mesh.slices={slices}, but the devices belong to {found}; set that")
+        raise FirthError(
+            f"mesh.slices={slices}, but the devices belong to {found}; set mesh.slices={found}"
+        )
     arrange = functools.partial(mesh_utils.create_device_mesh, allow_split_physical_axes=True)
     data, *rest = sizes
     if slices < 1 or data % slices:
