@@ -125,7 +125,9 @@ def test_the_tpu_compiler_scatters_in_bfloat16(monkeypatch):
     monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")
     monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # nothing is run, so none is in the way
     pod = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
-    changes = {"reduce_dtype": "bfloat16"}
+    # Of a width of one tile; what is smaller it sums whole, as it does vectors.
+    wide = dict(hidden_size=128, intermediate_size=512, vocab_size=2048)
+    changes = {"reduce_dtype": "bfloat16"} | {f"model.{k}": v for k, v in wide.items()}
     program, step, mesh, _ = compiled("bert", dict(zero1=True), pod.devices, changes, options=None)
     total = sum(leaf.size for leaf in jax.tree.leaves(program.state.params))
     sent = hlo.collectives(step.as_text(), mesh.shape)
@@ -133,6 +135,6 @@ def test_the_tpu_compiler_scatters_in_bfloat16(monkeypatch):
     assert {one.kind for one in summed} <= {"reduce-scatter", "all-reduce"}
     assert sum(one.bytes for one in summed) >= 2 * total
     scattered = sum(one.bytes for one in summed if one.kind == "reduce-scatter")
-    assert scattered > 0.9 * 2 * total  # it sums vectors whole
+    assert scattered > 0.9 * 2 * total
     gathered = sum(one.bytes for one in sent if one.kind == "all-gather")
     assert gathered > 0.9 * 4 * total
