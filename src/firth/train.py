@@ -30,7 +30,7 @@ from firth.program import check_rows, lay_out
 from firth.repeat import train_seeds
 from firth.training import hosts, optim, partition, peers, recovery
 from firth.training.checkpoint import Checkpoints
-from firth.training.compiled import keep_compiled
+from firth.training.compile_cache import keep_compiled
 from firth.training.goodput import Goodput, process_start
 from firth.training.journal import Journal, Progress, describe_environment
 from firth.training.meter import Meter

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax._src import monitoring
 
-from firth.training.compiled import Compiled, keep_compiled
+from firth.training.compile_cache import Compiled, keep_compiled
 
 
 @pytest.fixture
