@@ -26,13 +26,17 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def start_job(count: int, command, **environment) -> list[subprocess.Popen]:
-    """Processes that run `command(p)`, a list of arguments for python, as one job."""
+def start_job(count: int, command, cache=None, **environment) -> list[subprocess.Popen]:
+    """Processes that run `command(p)`, a list of arguments for python, as one job.
+
+    With a folder `cache`, each is a machine of its own: what it downloads lies in `cache`/p.
+    """
     port, flags = free_port(), []
     for process in range(count):
         place = dict(COORDINATOR=f"localhost:{port}", PROCESSES=count, PROCESS=process)
         place = {f"FIRTH_{name}": str(value) for name, value in place.items()}
         flags.append({"FIRTH_PATIENCE": str(PATIENCE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK})
+        flags[-1] |= {"FIRTH_CACHE": f"{cache}/{process}"} if cache else {}
         flags[-1] |= place | CACHE | environment
     return [
         subprocess.Popen(
@@ -46,10 +50,10 @@ def start_job(count: int, command, **environment) -> list[subprocess.Popen]:
     ]
 
 
-def start_training(count: int, store, workdir, **changes) -> list[subprocess.Popen]:
+def start_training(count: int, store, workdir, cache=None, **changes) -> list[subprocess.Popen]:
     """`firth train` of a small run in several processes."""
     argv = arguments(store, workdir, **SMALL | changes)
-    return start_job(count, lambda process: ["-m", "firth.train", *argv])
+    return start_job(count, lambda process: ["-m", "firth.train", *argv], cache)
 
 
 def end(job: list[subprocess.Popen], timeout: float = 500) -> list[tuple[int, str]]:

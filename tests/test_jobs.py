@@ -215,6 +215,38 @@ def same_bytes_so_far(whole, workdir) -> bool:
     return same_bytes(whole, workdir, newest_step(workdir))
 
 
+def test_a_job_whose_processes_share_a_url_alone(store, runs, tmp_path):
+    """Killed and started on other machines, then gone on with by one process, then by two again."""
+    far = tmp_path / "bucket" / "run"
+
+    def forget(*steps):
+        for step in steps:
+            shutil.rmtree(far / "checkpoints" / str(step))
+            (far / "seals" / f"{step}.json").unlink()
+
+    job = start_training(2, store, f"file://{far}", tmp_path / "a")
+    until(lambda: newest_step(far) >= 4, job)
+    job[1].kill()
+    status, text = end(job)[0]
+    assert status == DIED and "process 1 (" in error_of(text) and newest_step(far) < STEPS, text
+    for machines, count, kept in (("b", 2, STEPS), ("c", 1, 8), ("d", 2, 12)):
+        forget(*range(kept + 4, STEPS + 4, 4))
+        for status, text in end(start_training(count, store, f"file://{far}", tmp_path / machines)):
+            assert status == 0 and "falling back" not in text, text
+        assert same_bytes(runs[2], far, 8) and close(runs[2], far)
+        if machines == "b":
+            assert same_bytes(runs[2], far) and logged(runs[2]) == logged(far)
+    assert json.loads((far / "goodput.json").read_text())["restarts"] == 3
+    assert not list((tmp_path / "d" / "1").rglob("checkpoints"))
+
+
+def test_a_url_that_cannot_be_written_is_found_by_all(store, tmp_path):
+    (tmp_path / "file").touch()
+    job = start_training(2, store, f"file://{tmp_path}/file/run", tmp_path / "cache")
+    for status, errors in end(job):
+        assert status == 2 and "cannot write file://" in error_of(errors), errors
+
+
 def test_what_is_not_one_job_is_refused_by_all(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("other")
     other = shutil.copytree(store, folder / "store")

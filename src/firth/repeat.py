@@ -10,6 +10,7 @@ from firth.errors import FirthError
 from firth.evaluate import evaluate
 from firth.files import write_text
 from firth.training import hosts
+from firth.training.mirror import is_mirror
 
 
 def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
@@ -23,6 +24,11 @@ def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
         seeds = [int(seed) for seed in str(config.seeds).split(",")]
     except ValueError:
         raise FirthError(f"seeds={config.seeds!r} should read 0,1,2") from None
+    if hosts.count() > 1 and is_mirror(workdir):
+        raise FirthError(
+            f"seeds={config.seeds} at a URL: process 0 alone has the checkpoints that all are to "
+            "evaluate; give a --workdir that all hosts mount, or use one process"
+        )
     found = {}
     for seed in seeds:
         own = ml_collections.ConfigDict(config.to_dict())

@@ -29,12 +29,12 @@ from firth.models.model import HEADS, overlay, to_layout
 from firth.program import check_rows, lay_out
 from firth.repeat import train_seeds
 from firth.training import hosts, optim, partition, peers, recovery
-from firth.training.checkpoint import Checkpoints
 from firth.training.compile_cache import keep_compiled
+from firth.training.gathered import open_checkpoints
 from firth.training.goodput import Goodput, process_start
 from firth.training.journal import Journal, Progress, describe_environment
 from firth.training.meter import Meter
-from firth.training.mirror import mirrored
+from firth.training.mirror import is_mirror, mirrored
 
 log = logging.getLogger("firth")
 STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
@@ -47,7 +47,7 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
     """
     with contextlib.ExitStack() as stack:
-        hosts.check_workdir(workdir)
+        hosts.check_workdir(workdir, shared=not is_mirror(workdir))
         if hosts.leads():
             stack.enter_context(lock_workdir(workdir))
         compiled = stack.enter_context(keep_compiled(workdir))
@@ -77,7 +77,7 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     if hosts.leads():
         recipe.record(config, workdir)  # what cannot be built has raised by now
         describe_run(run, workdir)
-    saves = Checkpoints(
+    saves = open_checkpoints(
         workdir, **dict(config.checkpoint) | {"best": run.best, "reach": policy.reach}
     )
     stack.callback(saves.close)
@@ -85,7 +85,8 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         saves.discard_after(rollbacks[-1]["step"])
     restored = saves.restore(program.state.parts())
     if restored is None and config.resume:
-        restored = Checkpoints(config.resume, read_only=True).restore(program.state.parts())
+        other = open_checkpoints(config.resume, read_only=True)
+        restored = other.restore(program.state.parts())
         if restored is None:
             raise FirthError(f"resume={config.resume}: no checkpoint there")
     if restored is not None:

@@ -141,6 +141,7 @@ def test_a_folder_that_is_not_shared_is_refused_by_all(tmp_path, monkeypatch):
     monkeypatch.setattr(hosts.time, "monotonic", iter(range(0, 1000, 20)).__next__)
     with pytest.raises(FirthError, match=r"not one folder for all.* process 1 does not see"):
         hosts.check_workdir(tmp_path)
+    hosts.check_workdir(tmp_path, shared=False)  # asks nobody
     assert os.listdir(tmp_path) == []
 
 

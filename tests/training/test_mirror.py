@@ -12,8 +12,8 @@ from made_bucket import google_bucket
 
 from firth import paths
 from firth.errors import FirthError
-from firth.training import mirror
-from firth.training.mirror import TakenOverError, check_alone, fetch, mirrored, push
+from firth.training import hosts, mirror
+from firth.training.mirror import TakenOverError, fetch, is_mirror, mirrored, push
 
 
 @pytest.fixture
@@ -265,13 +265,21 @@ def test_a_bucket_that_cannot_be_written(url, host, monkeypatch):
         mirrored(url).__enter__()  # found at the start, not at the first save
 
 
-def test_several_processes(url, host, tmp_path):
-    with mirrored(url) as folder:
-        check_alone(folder, 1)
-        for place in (folder, folder / "seed-0"):
-            with pytest.raises(FirthError, match="2 processes cannot share the local copy"):
-                check_alone(place, 2)
-    check_alone(tmp_path, 2)
+def test_the_second_process_has_a_folder_of_its_own(url, host, tmp_path, monkeypatch):
+    with mirrored(url) as first:
+        checkpoint(first, 10)
+        for run in (first, first / "seed-0"):
+            (run / "compiled").mkdir(parents=True)
+            (run / "compiled" / "step-cache").write_text("a program")
+        push(first)
+        before = at(url) | {"owner.json": paths.read_bytes(f"{url}/owner.json")}
+        monkeypatch.setattr(hosts, "number", lambda: 1)
+        with mirrored(url) as second:  # on the same host, at the same time
+            programs = {"compiled/step-cache", "seed-0/compiled/step-cache"}
+            assert second != first and contents(second).keys() == programs
+            assert is_mirror(second) and is_mirror(second / "seed-0") and not is_mirror(tmp_path)
+            (second / "epochs.json").write_text("{}")
+        assert at(url) | {"owner.json": paths.read_bytes(f"{url}/owner.json")} == before
 
 
 def test_reading(url, host):

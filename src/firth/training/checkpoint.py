@@ -24,12 +24,17 @@ from firth.errors import FirthError
 from firth.files import digests, read_seal, seal_text, write_text
 from firth.paths import is_url
 from firth.training import hosts
-from firth.training.mirror import check_alone, fetch, push
+from firth.training.mirror import fetch, push
 
 log = logging.getLogger("firth")
 
 # What Orbax would set by itself when reading, with a warning for each.
-READ_ONLY = {"read_only": True, "create": False, "save_interval_steps": 0}
+READ_ONLY = {"read_only": True, "save_interval_steps": 0}
+
+# Process 0 waits for no other process in a save or a restore.
+ALONE = ocp.options.MultiprocessingOptions(
+    primary_host=0, active_processes={0}, barrier_sync_key_prefix="alone"
+)
 
 
 @dataclasses.dataclass
@@ -49,7 +54,7 @@ class Checkpoints:
 
     `reach` is how many steps the run may have to go back: what that needs is kept too.
     `read_only` changes nothing there, so that a run may go on beside the reader; the workdir may
-    then be at a URL.
+    then be at a URL. `alone` is for process 0 where the others have no part in this (gathered.py).
     """
 
     def __init__(
@@ -63,12 +68,14 @@ class Checkpoints:
         best="",
         best_mode="max",
         read_only=False,
+        alone=False,
     ):
         if read_only and is_url(workdir):
             workdir = fetch(workdir)
         self.directory = Path(workdir).absolute() / "checkpoints"
         self.seals = Path(workdir).absolute() / "seals"
-        self.minutes, self.every, self.best, self.read_only = minutes, every, best, read_only
+        self.minutes, self.every, self.best = minutes, every, best
+        self.read_only, self.alone = read_only, alone
         if best_mode not in ("max", "min"):
             raise FirthError(f"checkpoint.best_mode={best_mode!r} should be max or min")
         if keep < 1:
@@ -99,12 +106,14 @@ class Checkpoints:
             best_fn=measured if best else None,  # has metrics written
             best_mode=best_mode,
             step_format_fixed_length=None,
+            create=False,
+            multiprocessing_options=ALONE if alone else ocp.options.MultiprocessingOptions(),
             # A reader must not clean up: another process's unfinished save looks like a leftover.
             **(READ_ONLY if read_only else {"cleanup_tmp_directories": True}),
         )
         if not read_only:
-            check_alone(self.directory.parent, jax.process_count())
             self.seals.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(exist_ok=True)
         self.manager = self._open(options)
         self.last_save = time.monotonic()
         self._sealing: threading.Thread | None = None
@@ -118,7 +127,7 @@ class Checkpoints:
         except Exception as error:
             names = (folder.name for folder in self.directory.glob("[0-9]*"))
             steps = sorted(int(name) for name in names if name.isdecimal())
-            found = {step: self._examine(step)[1] for step in json.loads(_of_first(steps))}
+            found = {step: self._examine(step)[1] for step in self._of_first(steps)}
             damaged = {step: reason for step, reason in found.items() if reason}
             if self.read_only or not damaged:
                 reason = next(iter(damaged.values()), _first_line(error))
@@ -237,13 +246,15 @@ class Checkpoints:
                         state=ocp.args.StandardRestore(shapes), meta=ocp.args.JsonRestore()
                     ),
                 )
+                _check_shapes(items["state"], shapes)
                 return items["state"], items["meta"]
             except Exception as error:
                 reason = _first_line(error)
                 if sealed:
                     reason = f"is sound but does not fit this model: {reason}"
-                alone = not sealed and not isinstance(error, FirthError) and hosts.count() > 1
-                if sealed or step is not None or alone:  # the others may have read it
+                found_alone = not sealed and not isinstance(error, FirthError)
+                found_alone &= hosts.count() > 1 and not self.alone
+                if sealed or step is not None or found_alone:  # the others may have read it
                     path = self.directory / str(candidate)
                     raise FirthError(f"checkpoint {path} {reason}") from error
                 log.warning("checkpoint %s is damaged (%s); falling back", candidate, reason)
@@ -317,7 +328,7 @@ class Checkpoints:
                 sealed = self._check(step)
             except FirthError as error:
                 reason = str(error)
-        sealed, reason = json.loads(_of_first([sealed, reason]))
+        sealed, reason = self._of_first([sealed, reason])
         return sealed, reason
 
     def _set_aside(self, step: int):
@@ -326,7 +337,11 @@ class Checkpoints:
             target.parent.mkdir(exist_ok=True)
             shutil.move(self.directory / str(step), target)
             (self.seals / f"{step}.json").unlink(missing_ok=True)
-        hosts.gather()  # nobody looks for it meanwhile
+        self._of_first(None)  # nobody looks for it meanwhile
+
+    def _of_first(self, value):
+        """What process 0 gives here, of what JSON knows; all that take part must call it."""
+        return value if self.alone else json.loads(hosts.gather(json.dumps(value))[0])
 
     def close(self):
         """Finish the save under way and release the directory."""
@@ -335,9 +350,14 @@ class Checkpoints:
             self.manager.close()
 
 
-def _of_first(value) -> str:
-    """A value as JSON, that of process 0 on all."""
-    return hosts.gather(json.dumps(value))[0]
+def _check_shapes(state, shapes):
+    """Raise ValueError for a leaf of another shape; Orbax looks at those of jax.Array alone."""
+    for (path, leaf), shape in zip(
+        jax.tree.leaves_with_path(state), jax.tree.leaves(shapes), strict=True
+    ):
+        if leaf.shape != shape.shape:
+            name = jax.tree_util.keystr(path)
+            raise ValueError(f"{name} has shape {leaf.shape}, expected {shape.shape}")
 
 
 def _first_line(error: BaseException) -> str:

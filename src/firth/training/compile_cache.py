@@ -13,6 +13,7 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from firth.files import digests, read_seal, seal_text, write_text
+from firth.training.mirror import is_mirror
 
 
 class Compiled:
@@ -53,7 +54,7 @@ def keep_compiled(workdir: Path) -> Iterator[Compiled]:
     if jax.config.jax_compilation_cache_dir:
         yield compiled
         return
-    if jax.process_index() == 0:  # the one that writes
+    if jax.process_index() == 0 or is_mirror(workdir):  # the one that writes, or it is its own
         compiled.clean()
     jax.config.update("jax_compilation_cache_dir", str(compiled.folder))
     compilation_cache.reset_cache()

@@ -214,16 +214,42 @@ def gather(text: str = "") -> list[str]:
 
 
 def fetch(tree):
-    """The tree as whole numpy arrays, also of what is spread over the devices of several hosts."""
+    """The tree as whole numpy arrays, also of what is spread over the devices of several hosts.
+
+    All processes must call it and get all: it must fit the memory of a host. It goes leaf by leaf,
+    so a device has room for the largest to spare.
+    """
     if count() == 1:
         return jax.device_get(tree)
-    return multihost_utils.process_allgather(tree, tiled=True)
+    with jax.transfer_guard("allow"):
+        return multihost_utils.process_allgather(tree, tiled=True)
 
 
-def check_workdir(workdir: Path) -> None:
+def spread(tree, shapes):
+    """The whole numpy arrays of process 0, to the byte, as arrays over the devices of all hosts.
+
+    `shapes` is the tree of ShapeDtypeStruct with shardings; the other processes give any `tree`.
+    """
+    leaves = jax.tree.leaves(tree) if leads() else itertools.repeat(None)
+    targets, structure = jax.tree.flatten(shapes)
+    return structure.unflatten(map(_spread, leaves, targets))
+
+
+def _spread(leaf: np.ndarray | None, shape: jax.ShapeDtypeStruct) -> jax.Array:
+    size = shape.size * shape.dtype.itemsize
+    data = bytes(size) if leaf is None else leaf.tobytes()
+    # As integers, since what is sent is a sum with zeros: -0.0 and NaN stay what they are.
+    words = np.frombuffer(data + bytes(-size % 4), np.uint32)
+    sent = multihost_utils.broadcast_one_to_all(words).tobytes()[:size]
+    whole = np.frombuffer(sent, shape.dtype).reshape(shape.shape)
+    return jax.make_array_from_callback(shape.shape, shape.sharding, whole.__getitem__)
+
+
+def check_workdir(workdir: Path, shared: bool = True) -> None:
     """Make the folder of a run; raise FirthError unless all can write there and see the same.
 
-    A disk of each host's own would lose the parts of a checkpoint that the others wrote.
+    A disk of each host's own would lose the parts of a checkpoint that the others wrote; unless
+    they write none, and the folder is not to be `shared`.
     """
     own = workdir / f".probe.{number()}"
     word = f"{socket.gethostname()} {time.time_ns()}"
@@ -232,6 +258,9 @@ def check_workdir(workdir: Path) -> None:
         own.write_text(word)
     except OSError as error:
         raise FirthError(f"--workdir {workdir} cannot be written: {error}") from None
+    if not shared:
+        own.unlink()
+        return
     try:
         word, *_ = gather(word)
         last = time.monotonic() + 10  # a network file system may show it late

@@ -6,6 +6,9 @@
 Files of a checkpoint go first, its seal last, and a deleted one loses its seal first: what is
 sealed at the URL is whole there. A run starts from what is at the URL, unless it was the last one
 to write there; then its own copy is at least as new.
+
+Of several processes, the first has the copy and writes at the URL. The others have a folder each
+with only what has been compiled; arrays go from and to the first process (gathered.py).
 """
 
 import contextlib
@@ -36,6 +39,7 @@ from firth.paths import (
     upload,
     write_bytes,
 )
+from firth.training import hosts
 
 log = logging.getLogger("firth")
 
@@ -53,6 +57,7 @@ class TakenOverError(FirthError):
 def mirrored(workdir: str | os.PathLike) -> Iterator[Path]:
     """The folder in which to run what has its workdir at `workdir`, a path or a URL.
 
+    All processes of a job must call it; for a URL, each gets another folder.
     Raises FirthError at the start for a URL that cannot be written or holds no sound checkpoint
     among damaged ones, or that another run of this host uses; at the end, if not all could be sent.
     """
@@ -60,13 +65,20 @@ def mirrored(workdir: str | os.PathLike) -> Iterator[Path]:
         yield Path(workdir)
         return
     url = workdir.rstrip("/")
-    folder = cache_folder("workdirs", url)
+    own = url if hosts.leads() else f"{url}/process-{hosts.number()}"
+    folder = cache_folder("workdirs", own)
     with folder.with_name(folder.name + ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FirthError(f"another run is using {url}; wait for it or choose another") from None
+        if not hosts.leads():
+            hosts.gather()  # process 0 has begun, so what the URL holds is of this run
+            _follow(url, folder)
+            yield folder
+            return
         _begin(url, folder)
+        hosts.gather()
         try:
             yield folder
         except BaseException:
@@ -92,13 +104,9 @@ def push(workdir: Path) -> None:
             return
 
 
-def check_alone(workdir: Path, processes: int) -> None:
-    """Raise FirthError for a run of several processes in the local copy of one of them."""
-    if processes > 1 and any((f / STATE).is_file() for f in (workdir, workdir.parent)):
-        raise FirthError(
-            f"{processes} processes cannot share the local copy of a workdir at a URL; give a "
-            "--workdir on a file system that all hosts mount (NFS, Cloud Storage FUSE)"
-        )
+def is_mirror(workdir: Path) -> bool:
+    """Whether a workdir (or its parent) is a copy of one at a URL, so of this process alone."""
+    return any((folder / STATE).is_file() for folder in (workdir, workdir.parent))
 
 
 def fetch(url: str) -> Path:
@@ -135,6 +143,15 @@ def _begin(url: str, folder: Path) -> None:
     entry = {"owner": owner, "host": socket.gethostname(), "pid": os.getpid(), "since": since}
     write_bytes(join(url, OWNER), json.dumps(entry).encode())
     write_bytes(folder / STATE, json.dumps({"url": url, "owner": owner, "sent": sent}).encode())
+
+
+def _follow(url: str, folder: Path) -> None:
+    """Fetch what a process other than the first can use: the compiled programs."""
+    for name in sizes(url):
+        if "compiled" in name.split("/")[:-1]:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(folder / name, read_bytes(join(url, name)))
+    write_bytes(folder / STATE, json.dumps({"url": url}).encode())
 
 
 def _owner(url: str) -> dict:
