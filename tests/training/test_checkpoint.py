@@ -10,43 +10,16 @@ import time
 import jax
 import numpy as np
 import pytest
+from made_states import assert_same_bytes, make_state, mesh, on
 
 from firth.errors import FirthError
 from firth.files import digests
 from firth.training.checkpoint import Checkpoints
-from firth.training.partition import create_mesh, shardings_of
 
 # Orbax leaves coroutines behind when a save or a restore fails; not ours to await.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 LEFTOVER = ".orbax-checkpoint-tmp"
-
-
-def make_state(seed, width=16):
-    """A small state with every kind of leaf, values of every kind among them."""
-    rng = np.random.default_rng(seed)
-    kernel = rng.normal(size=(8, width)).astype(np.float32)
-    kernel[0, :5] = [np.inf, -np.inf, -0.0, 1e-45, np.nan]
-    moments = {"mlp_in": {"kernel": rng.random((8, width), np.float32), "bias": np.zeros(width)}}
-    return {
-        "step": np.int32(seed),
-        "params": {"mlp_in": {"kernel": kernel, "bias": rng.random(width, np.float32)}},
-        "opt_state": {"count": np.int32(seed), "mu": jax.tree.map(np.float32, moments)},
-    }
-
-
-def mesh(data=2, fsdp=2, tensor=2):
-    sizes = dict(data=data, fsdp=fsdp, tensor=tensor)
-    return create_mesh(sizes, jax.devices()[: data * fsdp * tensor])
-
-
-def on(over, state):
-    """The state on a mesh, and its shapes with their shardings."""
-    shardings = shardings_of(state, over)
-    shapes = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, shardings
-    )
-    return jax.tree.map(jax.device_put, state, shardings), shapes
 
 
 SHAPES = on(mesh(), make_state(0))[1]
@@ -57,13 +30,6 @@ def save(saves, *steps, metrics=None):
         state, _ = on(mesh(), make_state(step))
         saves.save(step, state, {"window": {"loss": [0.1, step]}}, (metrics or {}).get(step))
         saves.wait()
-
-
-def assert_same_bytes(one, other):
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        assert np.asarray(a).dtype == np.asarray(b).dtype
-        assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
 
 
 @pytest.fixture(scope="module")

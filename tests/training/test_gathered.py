@@ -1,16 +1,20 @@
 """Checkpoints by way of process 0: the same files as any, to the byte, on any devices.
 
-Here process 0 is the only one; jobs of several are in tests/test_remote_runs.py.
+Here process 0 is the only one; whole runs of several are in tests/test_jobs.py.
 """
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_checkpoint import SHAPES, assert_same_bytes, files_of, flip, make_state, mesh, on
+from made_jobs import end, start_job
+from made_states import assert_same_bytes, make_state, mesh, on
+from test_checkpoint import SHAPES, files_of, flip
 
 from firth.errors import FirthError
 from firth.training import hosts
@@ -111,3 +115,57 @@ def test_only_a_copy_of_several_processes_is_gathered(tmp_path, monkeypatch):
         monkeypatch.setattr(hosts, "gather", lambda text="": [json.dumps([False, None]), text])
         assert second.restore(SHAPES) is None
         monkeypatch.undo()
+
+
+TWO = """
+import sys
+import jax
+from made_states import assert_same_bytes, make_state, on
+from firth.training import hosts, partition
+from firth.training.gathered import Gathered, open_checkpoints
+from firth.training.mirror import mirrored
+
+def check(saves, step):
+    state, meta = saves.restore(shapes)
+    assert meta == {"step": step}
+    spread = 0
+    for path, leaf in jax.tree.leaves_with_path(state):
+        [shard] = leaf.addressable_shards
+        whole = dict(jax.tree.leaves_with_path(make_state(step)))[path]
+        assert_same_bytes(shard.data, whole[shard.index])
+        spread += not leaf.is_fully_replicated
+    assert spread == 2, spread  # the kernel and its moment
+
+place, (url,) = hosts.from_command_line(sys.argv[1:])
+hosts.join(place)
+over = partition.create_mesh(dict(data=1, fsdp=2, tensor=1))
+shapes = on(over, make_state(0))[1]
+with mirrored(url) as workdir:
+    (workdir / "config.json").write_text("{}")
+    saves = open_checkpoints(workdir, keep=3)
+    assert isinstance(saves, Gathered) and saves.restore(shapes) is None
+    for step in (1, 2, 3):
+        saves.save(step, on(over, make_state(step))[0], {"step": step})
+    saves.wait()
+    check(saves, 3)
+    saves.discard_after(2)
+    check(saves, 2)
+    saves.close()
+hosts.gather()
+check(open_checkpoints(url, read_only=True), 2)
+hosts.gather()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_with_a_url_between_them(tmp_path):
+    folders = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(folders)
+    url = f"file://{tmp_path}/far/run"
+    for status, text in end(
+        start_job(2, lambda _: ["-c", TWO, url], tmp_path / "c", PYTHONPATH=path)
+    ):
+        assert status == 0, text
+    saves = Checkpoints(tmp_path / "far" / "run", read_only=True)
+    assert saves.steps() == [1, 2]
+    assert_same_bytes(saves.restore(SHAPES)[0], make_state(2))
