@@ -10,6 +10,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import ml_collections
 import numpy as np
 import pytest
 from made_jobs import end, start_job
@@ -17,6 +18,7 @@ from made_states import assert_same_bytes, make_state, mesh, on
 from test_checkpoint import SHAPES, files_of, flip
 
 from firth.errors import FirthError
+from firth.repeat import train_seeds
 from firth.training import hosts
 from firth.training.checkpoint import Checkpoints
 from firth.training.gathered import Gathered, open_checkpoints
@@ -109,6 +111,9 @@ def test_only_a_copy_of_several_processes_is_gathered(tmp_path, monkeypatch):
         for place in (copy, copy / "seed-0"):
             place.mkdir(exist_ok=True)
             assert isinstance(open_checkpoints(place), Gathered)
+        config = ml_collections.ConfigDict({"seeds": "0,1"})
+        with pytest.raises(FirthError, match=r"seeds=0,1 at a URL: .* give a --workdir that all"):
+            train_seeds(config, copy, None)
         monkeypatch.setattr(hosts, "number", lambda: 1)
         second = open_checkpoints(copy)
         assert second.first is None and second.steps() == [] and not second.overdue()
