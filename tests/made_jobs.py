@@ -38,6 +38,8 @@ def start_job(count: int, command, cache=None, **environment) -> list[subprocess
         flags.append({"FIRTH_PATIENCE": str(PATIENCE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK})
         flags[-1] |= {"FIRTH_CACHE": f"{cache}/{process}"} if cache else {}
         flags[-1] |= place | CACHE | environment
+        if count > 1:  # on the CPU, only process 0 finds what is kept, and gloo waits 30 s at most
+            flags[-1]["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     return [
         subprocess.Popen(
             [sys.executable, *map(str, command(process))],
