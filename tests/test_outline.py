@@ -6,6 +6,7 @@ from made_runs import make_store
 from firth import experiment, recipe
 from firth.errors import FirthError
 from firth.outline import outline
+from firth.training.partition import create_mesh
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,7 @@ def test_batches_have_the_shapes_of_the_run(name, tmp_path):
     config.batch_size = 8
     shapes = outline(config).batch
     config.data.store = str(make_store(tmp_path))
-    batch = experiment.build(config).batch(0)
+    batch = experiment.build(config, create_mesh(config.mesh)).batch(0)
     found = {name: (rows.shape, rows.dtype) for name, rows in batch.items()}
     assert {name: (shape.shape, shape.dtype) for name, shape in shapes.items()} == found
 
