@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from firth import experiment, recipe
+from firth import recipe
 from firth.outline import FREE, outline
 from firth.planning import hlo
 from firth.program import lay_out
@@ -17,18 +17,11 @@ WORDS, LENGTH, ROWS = 64, 16, 16
 SMALL = dict(hidden_size=64, num_heads=8, intermediate_size=128, num_layers=2, vocab_size=WORDS)
 SMALL |= dict(scan=True)  # compiles faster
 DROPOUT = dict(dropout=0.1, attention_dropout=0.1)
-TEACHER = SimpleNamespace(
-    spec=dict(family="bert", max_length=LENGTH, **SMALL),
-    heads=("mlm",),
-    source="made",
-    params={},
-    tokenizer=lambda: None,
-)
 FAMILIES = {  # name -> (recipe, changes)
     "bert": ("bert.py:tiny,length=16", {"model.scan": False, "model.num_layers": 1}),
     "roberta": ("roberta.py:tiny,length=16", {"accumulate": 2}),
     "albert": ("albert.py:tiny,length=16", {}),
-    "distilbert": ("distilbert.py:tiny,length=16,teacher=made", {}),
+    "distilbert": ("distilbert.py:tiny,length=16", {}),
     "electra": ("electra.py:tiny,length=16", {}),
     "modernbert": ("modernbert.py:tiny,length=16", {}),
     "xlnet": ("xlnet.py:tiny,length=16", {}),
@@ -60,12 +53,7 @@ def compiled(family: str, mesh=None, devices=None, changes=None, options=QUICK):
     fields = {f"mesh.{name}": value for name, value in (mesh or {}).items()}
     config = small(family, (changes or {}) | fields)
     over = partition.create_mesh(config.mesh, devices)
-    loaded = experiment.read_model
-    experiment.read_model = lambda source: TEACHER
-    try:
-        run = outline(config)
-    finally:
-        experiment.read_model = loaded
+    run = outline(config)
     program = lay_out(run.model, run.objective, config, 100, over)
     rows = NamedSharding(over, partition.BATCH)
     batch = {
