@@ -28,6 +28,7 @@ from firth.models.model import create
 from firth.objectives.mlm import MaskedLM
 from firth.program import make_step
 from firth.training import optim
+from firth.training.checkpoint import Checkpoints
 from firth.training.state import TrainState
 
 
@@ -329,7 +330,7 @@ def test_evaluate_measures_what_training_measured(straight, capsys):
         if name != "step":
             np.testing.assert_allclose(last[f"eval/{name}"], value, rtol=1e-5)
     with pytest.raises(FirthError, match="no checkpoint 3 under"):
-        train.Checkpoints(straight).restore_params(3)
+        Checkpoints(straight).restore_params(3)
 
 
 def test_evaluate_takes_another_store_and_more_of_it(store, straight, capsys):

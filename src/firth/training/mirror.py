@@ -104,8 +104,9 @@ def push(workdir: Path) -> None:
             return
 
 
-def is_mirror(workdir: Path) -> bool:
+def is_mirror(workdir: str | os.PathLike) -> bool:
     """Whether a workdir (or its parent) is a copy of one at a URL, so of this process alone."""
+    workdir = Path(workdir)
     return any((folder / STATE).is_file() for folder in (workdir, workdir.parent))
 
 
