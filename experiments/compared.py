@@ -42,28 +42,17 @@ class Comparison:
     def flops(self, name: str) -> float:
         """Floating-point operations of one compiled training step."""
         import jax
-        import jax.numpy as jnp
 
         from firth import experiment, recipe
-        from firth.objectives import carry_of
-        from firth.program import make_step
-        from firth.training import optim, partition
-        from firth.training.state import TrainState
+        from firth.program import lay_out
+        from firth.training.partition import create_mesh
 
         config, _ = recipe.from_command_line(self.arguments(name), prog="run.py")
-        run = experiment.build(config, partition.create_mesh(config.mesh))
-        optimizer = optim.create_optimizer(config.optimizer)
-        schedule = optim.create_schedule(config.schedule, run.steps)
-
-        def init(key):
-            params = run.model.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
-            carry = carry_of(run.objective, run.model, config.batch_size)
-            return TrainState.create(params, optimizer, carry)
-
-        state = jax.eval_shape(init, jax.random.key(0))
+        mesh = create_mesh(config.mesh)
+        run = experiment.build(config, mesh)
+        program = lay_out(run.model, run.objective, config, run.steps, mesh)
         batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), run.batch(0))
-        step = jax.jit(make_step(run.model, run.objective, optimizer, schedule, config))
-        return step.lower(state, batch).compile().cost_analysis()["flops"]
+        return program.step.lower(program.state, batch).compile().cost_analysis()["flops"]
 
     def scores(self, name: str, task: str) -> dict:
         """{mean, std, values ...} of a task over the seeds."""

@@ -38,14 +38,7 @@ def small(family: str, changes=None):
     fields = {f"model.{name}": value for name, value in (SMALL | DROPOUT).items()}
     fields |= {"batch_size": ROWS, "accumulate": 1, "schedule.lr": 1e-3, "schedule.warmup": 0}
     fields |= {"schedule.name": "constant"} | own | (changes or {})
-    with config.unlocked():
-        for field, value in fields.items():
-            *sections, last = field.split(".")
-            section = config
-            for one in sections:
-                section = section[one]
-            section[last] = value
-    return config
+    return recipe.with_fields(config, fields)
 
 
 def compiled(family: str, mesh=None, devices=None, changes=None, options=QUICK):

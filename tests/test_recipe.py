@@ -278,3 +278,10 @@ def test_a_folder_that_is_no_workdir(tmp_path):
     (tmp_path / "config.json").write_text('{"seed": 0,\n "steps"')
     with pytest.raises(FirthError, match=r"config\.json:2: not JSON"):
         recipe.read(tmp_path)
+
+
+def test_a_config_with_other_fields_is_a_copy():
+    config = recipe.read_recipe("bert.py:tiny")
+    changed = recipe.with_fields(config, {"model.scan": True, "mesh.fsdp": 4})
+    assert (changed.model.scan, changed.mesh.fsdp) == (True, 4)
+    assert (config.model.scan, config.mesh.fsdp) == (False, 1)

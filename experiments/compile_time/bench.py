@@ -22,27 +22,13 @@ RECIPES = (
 def measure(recipe, scan):
     """(seconds to trace, seconds to compile) of the step."""
     import jax
-    import jax.numpy as jnp
     import numpy as np
-    from bench import described
-
-    from firth.experiment import create_model
-    from firth.program import make_step
-    from firth.training import optim
-    from firth.training.state import TrainState
+    from bench import described, program_of
 
     batch, length = 8, 128
     config, spec, objective = described(recipe, length, 30522)
     config.accumulate = 1
-    model = create_model(spec | {"scan": scan}, objective)
-    optimizer = optim.create_optimizer(config.optimizer)
-    schedule = optim.create_schedule(config.schedule, config.steps)
-
-    def init(key):
-        params = model.init(key, jnp.zeros((1, 8), jnp.int32))["params"]
-        return TrainState.create(params, optimizer)
-
-    state = jax.eval_shape(init, jax.random.key(0))
+    program = program_of(config, spec | {"scan": scan}, objective, batch)
     rows = {
         "tokens": jax.ShapeDtypeStruct((batch, length), np.int32),
         "segments": jax.ShapeDtypeStruct((batch, length), np.int32),
@@ -51,9 +37,8 @@ def measure(recipe, scan):
         "example": jax.ShapeDtypeStruct((batch,), np.uint32),
         "copy": jax.ShapeDtypeStruct((batch,), np.uint32),
     }
-    step = jax.jit(make_step(model, objective, optimizer, schedule, config), donate_argnums=0)
     began = time.perf_counter()
-    lowered = step.lower(state, rows)
+    lowered = program.step.lower(program.state, rows)
     traced = time.perf_counter()
     lowered.compile()
     return traced - began, time.perf_counter() - traced

@@ -84,7 +84,7 @@ def done() -> dict[str, dict]:
 def compile_cell(cell) -> dict:
     """One cell; what is bad input is its result."""
     name, where, changes = cell
-    config = compiled.changed_config(recipe.read_recipe(name), changes)
+    config = recipe.with_fields(recipe.read_recipe(name), changes)
     try:
         return compiled.report(config, [where], given=changes)[where]
     except FirthError as error:

@@ -68,31 +68,27 @@ def firth_side(recipe, batch, length, vocab):
     return step_of(config, spec, objective, rows)
 
 
+def program_of(config, spec, objective, rows):
+    """The program of `firth train` on one device, with so many rows a batch."""
+    import jax
+
+    from firth.experiment import create_model
+    from firth.program import lay_out
+    from firth.training.partition import create_mesh
+
+    config.batch_size, mesh = rows, create_mesh(devices=jax.devices()[:1])
+    return lay_out(create_model(spec, objective), objective, config, config.steps, mesh)
+
+
 def step_of(config, spec, objective, rows):
     """A function that runs one step of `firth train` on these rows and returns its loss."""
     import jax
 
-    from firth.experiment import create_model
-    from firth.objectives import carry_of
-    from firth.program import make_step
-    from firth.training import optim
-    from firth.training.state import TrainState
-
-    model = create_model(spec, objective)
-    optimizer = optim.create_optimizer(config.optimizer)
-    schedule = optim.create_schedule(config.schedule, config.steps)
-    first, rows = rows["tokens"][:1], jax.device_put(rows)
-
-    def create(key):
-        carry = carry_of(objective, model, len(rows["tokens"]))
-        return TrainState.create(model.init(key, first)["params"], optimizer, carry)
-
-    init = jax.jit(create)
-    step = jax.jit(make_step(model, objective, optimizer, schedule, config), donate_argnums=0)
-    holder = [init(jax.random.key(0))]
+    program = program_of(config, spec, objective, len(rows["tokens"]))
+    holder, rows = [program.init()], jax.device_put(rows)
 
     def run():
-        holder[0], measured, _ = step(holder[0], rows)
+        holder[0], measured, _ = program.step(holder[0], rows)
         return float(measured["loss"][0])
 
     return run

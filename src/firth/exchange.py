@@ -12,7 +12,6 @@ HDF5, nothing that can execute; TensorFlow checkpoints are read as the bytes of 
 """
 
 import dataclasses
-import hashlib
 import logging
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from firth import original, original_gpt, published, recipe
 from firth.data.tokenize import load_tokenizer
 from firth.errors import FirthError
-from firth.files import read_json
+from firth.files import read_json, sha256
 from firth.models.model import EMBEDDINGS, HEADS, Model, create, to_layout
 from firth.paths import is_url
 from firth.training.checkpoint import Checkpoints
@@ -225,9 +224,7 @@ def _read_firth(path: Path) -> Saved:
     file = path / "params.safetensors"
     if not file.is_file():
         raise FirthError(f"{file} is missing: {path} has a model.json but no parameters")
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    if digest != whole.get("sha256"):
+    if sha256(file) != whole.get("sha256"):
         raise FirthError(f"{file} does not match the sha256 in model.json: damaged; copy it again")
     flat = read_safetensors(file)
     published.check_params(flat, described, heads, file)

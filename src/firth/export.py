@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from flax.traverse_util import flatten_dict
 from firth import published
 from firth.errors import FirthError
 from firth.exchange import INDEX, VOCABULARIES, WEIGHTS, Saved
+from firth.files import sha256
 from firth.models.model import parameter_count
 
 COMPANIONS = (  # files of a model directory that are carried over as they are
@@ -38,8 +38,7 @@ def write_firth(directory, saved: Saved, overwrite: bool = False):
     with new_directory(directory, overwrite) as folder:
         file = folder / "params.safetensors"
         _write_safetensors(file, flatten_dict(saved.params, sep="/"), metadata=None)
-        with file.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        digest = sha256(file)
         _copy_companions(saved, folder)
         whole = {
             "firth": 1,

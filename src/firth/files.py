@@ -1,9 +1,11 @@
-"""Small files: read with errors that name the place, written whole or not at all."""
+"""Files: read with errors that name the place, written whole or not at all, hashed, locked."""
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from firth.errors import FirthError
@@ -26,10 +28,19 @@ def read_json(path: Path, kind: type = dict):
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a text file as UTF-8, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old one or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_json(path: Path, value: Mapping) -> None:
@@ -38,16 +49,33 @@ def write_json(path: Path, value: Mapping) -> None:
     write_text(path, text + "\n")
 
 
+@contextlib.contextmanager
+def held(path: Path, busy: str) -> Iterator[None]:
+    """Hold a lock file; the kernel lets go of it however the process ends.
+
+    Raises FirthError with the text `busy` where another process holds it.
+    """
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FirthError(busy) from None
+        yield
+
+
 def digests(directory: Path) -> dict[str, str]:
     """{relative file name: SHA-256} of every file under a directory."""
     found = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file():
-            with path.open("rb") as file:
-                found[str(path.relative_to(directory))] = hashlib.file_digest(
-                    file, "sha256"
-                ).hexdigest()
+            found[str(path.relative_to(directory))] = sha256(path)
     return found
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal_text(found: dict[str, str]) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from firth import files
 from firth.errors import FirthError
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
@@ -119,19 +120,13 @@ def read_bytes(path: str | os.PathLike) -> bytes | None:
 def write_bytes(path: str | os.PathLike, data: bytes) -> None:
     """Write a small file, local (whole or not at all; raises OSError) or at a URL."""
     if not is_url(path):
-        temporary = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")
-        try:
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        files.write_bytes(Path(path), data)
         return
     filesystem, name = _find(path)
     with _explained("write", path):
         if _on_disk(filesystem):
             Path(name).parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(Path(name), data)
+            files.write_bytes(Path(name), data)
         else:
             filesystem.pipe_file(name, data)
 

@@ -50,12 +50,21 @@ def parse_arg(arg: str | None, **defaults):
             name, text = next(iter(defaults)), item
         if name not in defaults:
             raise FirthError(f"this recipe has no argument {name!r}{suggest(name, defaults)}")
-        kind = type(defaults[name])
         try:
-            values[name] = BOOLS[text.lower()] if kind is bool else kind(text)
-        except (KeyError, ValueError):
-            raise FirthError(f"recipe argument {name}={text!r} is not a {kind.__name__}") from None
+            values[name] = _like(defaults[name], text)
+        except ValueError:
+            kind = type(defaults[name]).__name__
+            raise FirthError(f"recipe argument {name}={text!r} is not a {kind}") from None
     return values
+
+
+def _like(value, text: str):
+    """A text as a value of the same type as `value`; ValueError where it is none."""
+    if not isinstance(value, bool):
+        return type(value)(text)
+    if text.lower() not in BOOLS:
+        raise ValueError(text)
+    return BOOLS[text.lower()]
 
 
 def suggest(name: str, known) -> str:
@@ -225,20 +234,31 @@ def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict,
     """
     known = {"data.heldout_store": ""} | flatten(config)
     known = {name: value for name, value in known.items() if _among(name, MEASURING)}
-    config, changed = ml_collections.ConfigDict(config.to_dict()), {}
+    changed = {}
     for item in arguments:
         name, separator, text = item.removeprefix("--config.").partition("=")
         if not item.startswith("--config.") or not separator:
             raise FirthError(f"unexpected argument {item!r}; options are --name=value")
         if name not in known:
             raise FirthError(f"a run is not measured by {name!r}{suggest(name, known)}")
-        kind = type(known[name])
         try:
-            changed[name] = BOOLS[text.lower()] if kind is bool else kind(text)
-        except (KeyError, ValueError):
+            changed[name] = _like(known[name], text)
+        except ValueError:
             raise FirthError(f"{item}: expected a value like {known[name]!r}") from None
-    config.update_from_flattened_dict(changed)
-    return config, changed
+    return with_fields(config, changed), changed
+
+
+def with_fields(config, changes: dict) -> ml_collections.ConfigDict:
+    """A copy of a config in which the fields of these dotted names have other values."""
+    config = config.copy_and_resolve_references()
+    with config.unlocked():
+        for name, value in changes.items():
+            *sections, field = name.split(".")
+            section = config
+            for part in sections:
+                section = section[part]
+            section[field] = value
+    return config
 
 
 def _free(name: str) -> bool:

@@ -8,7 +8,6 @@ jitted step is in program.py. Order of what a run starts from: its own workdir, 
 """
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -24,7 +23,7 @@ from firth import experiment, recipe
 from firth.data.pipeline import prefetch
 from firth.errors import FirthError
 from firth.evaluate import Evaluator
-from firth.files import write_text
+from firth.files import held, write_text
 from firth.models.model import HEADS, overlay, to_layout
 from firth.program import check_rows, lay_out
 from firth.repeat import train_seeds
@@ -210,13 +209,8 @@ def describe_run(run, workdir: Path):
 
 
 def lock_workdir(workdir: Path):
-    """Hold the workdir for this process; the kernel lets go of it however the process ends."""
-    lock = (workdir / ".lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise FirthError(f"another run is using {workdir}; wait for it or choose another") from None
-    return lock
+    """Hold the workdir for this process."""
+    return held(workdir / ".lock", f"another run is using {workdir}; wait for it or choose another")
 
 
 def catch_sigterm(stack: contextlib.ExitStack) -> threading.Event:

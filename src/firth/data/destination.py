@@ -1,7 +1,6 @@
 """Where `firth prepare` puts a store: a local folder or a URL, complete or not at all."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from firth.data.staging import publish
 from firth.data.store import explained
 from firth.errors import FirthError
+from firth.files import held
 from firth.paths import cache_folder, is_url, join, probe, read_bytes, remove, sizes
 
 
@@ -45,14 +45,9 @@ def locked(partial: Path) -> Iterator[None]:
     """Make the folder of unfinished work and keep other runs out of it."""
     with explained(partial):
         partial.mkdir(parents=True, exist_ok=True)
-        lock = (partial / "lock").open("w")
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FirthError(
-                f"another firth prepare is writing {partial}; wait for it or choose another output"
-            ) from None
+        (partial / "lock").touch()
+    busy = f"another firth prepare is writing {partial}; wait for it or choose another output"
+    with held(partial / "lock", busy):
         yield
 
 

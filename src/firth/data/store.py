@@ -26,6 +26,7 @@ import numpy as np
 from firth.data.tokenize import load_tokenizer
 from firth.data.tokenizer import Tokenizer
 from firth.errors import FirthError
+from firth.files import sha256
 from firth.paths import is_url
 
 VERSION = 2  # 1 is the same without the manifest's own checksum
@@ -181,7 +182,7 @@ def _check_file(path: Path, entry: dict, verify: bool) -> None:
             f"{path} is damaged: {size:,} bytes where the manifest says {entry['bytes']:,}; "
             "copy it again or prepare the corpus again"
         )
-    if verify and _sha256(path) != entry["sha256"]:
+    if verify and sha256(path) != entry["sha256"]:
         raise FirthError(
             f"{path} is damaged: its sha256 is not the manifest's; remove it and copy it again "
             "(one staged from a URL is, by the same command) or prepare the corpus again"
@@ -195,11 +196,6 @@ def _stamp(path: Path) -> tuple | None:
     except OSError:
         return None
     return found.st_size, found.st_mtime_ns, found.st_ino
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _map_array(path: Path) -> np.ndarray:
@@ -321,7 +317,7 @@ class StoreWriter:
             "files": {
                 p.relative_to(self._folder).as_posix(): {
                     "bytes": p.stat().st_size,
-                    "sha256": _sha256(p),
+                    "sha256": sha256(p),
                 }
                 for p in files
             },

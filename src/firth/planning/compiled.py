@@ -22,6 +22,7 @@ from firth.planning import flops, hlo, roofline, topology
 from firth.planning.topology import Topology
 from firth.planning.work import work
 from firth.program import check_rows, lay_out
+from firth.recipe import with_fields
 from firth.training import partition
 
 OPEN = {"model.dtype": "bfloat16", "model.scan": True}  # set unless the command does
@@ -80,7 +81,7 @@ def cell(config, where: Topology, mesh: str | None, given: set[str], largest: bo
     changed = {name: value for name, value in OPEN.items() if name not in given}
     if where.slices > 1:
         changed["mesh.slices"] = where.slices
-    config = changed_config(config, changed)
+    config = with_fields(config, changed)
     found = fastest(config, where) if mesh == "auto" else tried(config, where)
     if not found["fits"]:
         found["helps"] = helping(config, where, given)
@@ -88,19 +89,6 @@ def cell(config, where: Topology, mesh: str | None, given: set[str], largest: bo
         found["largest"] = largest_batch(config, where, found)
     found["set"] = {name: str(value) for name, value in changed.items()}
     return found
-
-
-def changed_config(config, changes: dict):
-    """A copy of a config with some fields set, by dotted names."""
-    config = config.copy_and_resolve_references()
-    with config.unlocked():
-        for name, value in changes.items():
-            *sections, field = name.split(".")
-            section = config
-            for part in sections:
-                section = section[part]
-            section[field] = value
-    return config
 
 
 def tried(config, where: Topology) -> dict:
@@ -222,7 +210,7 @@ def helping(config, where: Topology, given: set[str]) -> dict | None:
         if given & set(changes):
             continue
         try:
-            found = tried(changed_config(config, changes), where)
+            found = tried(with_fields(config, changes), where)
         except FirthError:  # accumulating or dividing that the batch or the parameters forbid
             continue
         if found["fits"]:
@@ -238,7 +226,7 @@ def fastest(config, where: Topology) -> dict:
         data = where.chips // (fsdp * tensor)
         sizes = {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.tensor": tensor}
         try:
-            found = tried(changed_config(config, sizes), where)
+            found = tried(with_fields(config, sizes), where)
         except FirthError:
             continue  # this split divides the batch no further
         splits.append(
@@ -278,7 +266,7 @@ def largest_batch(config, where: Topology, found: dict) -> dict:
 
     def at(number: int) -> dict:
         size = number * where.chips
-        return tried(changed_config(config, {"batch_size": size}), where)
+        return tried(with_fields(config, {"batch_size": size}), where)
 
     unit = config.accumulate
     half = int(rows / 2) // unit * unit

@@ -318,15 +318,18 @@ def differences(records: list[dict]) -> list[str]:
 def facts(config, run) -> dict[str, str]:
     """What must be equal on all processes: recipe, code, data, tokenizer, first weights.
 
-    Where the store lies may differ from host to host: its digest says what it is.
+    Where the store lies may differ from host to host: its digest says what it is. Nothing for a
+    process by itself: there is nobody to be equal to.
     """
+    if count() == 1:
+        return {}
     elsewhere = ("data.store", "data.heldout_store")
     found = {f"config.{k}": repr(v) for k, v in flatten(config).items() if k not in elsewhere}
     found |= {f"store {i}": store.digest for i, store in enumerate(run.stores)}
     found["tokenizer"] = run.tokenizer.digest
     found["code"] = f"{_source()[:12]} (commit {commit()})"
     found |= {name: metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax")}
-    if run.initial and count() > 1:
+    if run.initial:
         digest = hashlib.sha256()
         for leaf in jax.tree.leaves(run.initial):
             digest.update(np.asarray(leaf).tobytes())

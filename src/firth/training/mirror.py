@@ -12,7 +12,6 @@ with only what has been compiled; arrays go from and to the first process (gathe
 """
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from firth.errors import FirthError
-from firth.files import read_seal
+from firth.files import held, read_seal
 from firth.paths import (
     DamagedError,
     alone,
@@ -67,11 +66,8 @@ def mirrored(workdir: str | os.PathLike) -> Iterator[Path]:
     url = workdir.rstrip("/")
     own = url if hosts.leads() else f"{url}/process-{hosts.number()}"
     folder = cache_folder("workdirs", own)
-    with folder.with_name(folder.name + ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FirthError(f"another run is using {url}; wait for it or choose another") from None
+    busy = f"another run is using {url}; wait for it or choose another"
+    with held(folder.with_name(folder.name + ".lock"), busy):
         if not hosts.leads():
             hosts.gather()  # process 0 has begun, so what the URL holds is of this run
             _follow(url, folder)
