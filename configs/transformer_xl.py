@@ -91,7 +91,7 @@ def get_config(arg=None):
     # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
     c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
     c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.rng = "threefry2x32"  # "rbg" draws faster on TPUs, but differs between backends and meshes
+    c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
 
     c.log_every = 100
     c.eval = dict(every=1000, batch_size=8, batches=1000, memory=longer)

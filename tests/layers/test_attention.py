@@ -2,13 +2,16 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick import jit
 
-from firth.layers.attention import MultiHeadAttention, mask_to_bias
+import firth.layers.attention as core
+from firth.layers.attention import MASKED, MultiHeadAttention, mask_to_bias
+from firth.layers.dropout import Dropout
 
 B, L, H, K = 3, 7, 4, 5
 D = H * K
@@ -128,3 +131,40 @@ def test_dropout_falls_on_the_probabilities():
     expected = np.where(dropped, 0, np.asarray(clean[:, 0]) / (1 - rate))
     np.testing.assert_allclose(out, expected, rtol=1e-4)
     assert abs(dropped.mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / dropped.size)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradient_is_that_of_the_plain_formula_and_keeps_one_array(rate, dtype):
+    """`attend` has a backward pass of its own; here it is derived from the formula, in float64."""
+    n, m = 6, 9
+    rng = np.random.default_rng(4)
+    scores = rng.normal(size=(B, H, n, m), scale=2).astype(np.float32)
+    scores[1, :, :, 5:] = MASKED
+    scores[2, :, 3] = MASKED  # a row that sees nothing
+    v, weights = rng.normal(size=(B, m, H, K)), rng.normal(size=(B, n, H, K))
+    v, key = jnp.asarray(v, dtype), jax.random.key(0)
+
+    def own(scores, v):
+        dropout = Dropout(rate)
+        run = nn.apply(lambda module: core.attend(scores, v, module, train=True)[0], dropout)
+        return run({}, rngs={"dropout": key})
+
+    keep = nn.apply(lambda module: module.mask(scores.shape), Dropout(rate))
+    keep = np.asarray(keep({}, rngs={"dropout": key})) if rate else np.ones(scores.shape, bool)
+
+    def plain(scores, v):
+        exp = jnp.exp(scores - scores.max(-1, keepdims=True))
+        kept = jnp.where(keep, exp / exp.sum(-1, keepdims=True), 0) * Dropout(rate).scale
+        return (jnp.einsum("BHLM,BMHK->BLHK", kept, v) * weights).sum()
+
+    with jax.enable_x64(True):
+        wide = [jnp.asarray(np.asarray(x, np.float64)) for x in (scores, v)]
+        expected = jax.grad(plain, argnums=(0, 1))(*wide)
+        expected = [np.asarray(x) for x in expected]
+    _, pull = jax.vjp(own, scores, v)
+    kept = [x for x in jax.tree.leaves(pull) if getattr(x, "size", 0) == scores.size]
+    assert [x.dtype for x in kept] == [jnp.dtype(dtype)]
+    tolerance = dict(atol=2e-6) if dtype == "float32" else dict(atol=0.04, rtol=0.02)
+    for got, wanted in zip(pull(jnp.asarray(weights, dtype)), expected, strict=True):
+        np.testing.assert_allclose(np.asarray(got, np.float64), wanted, **tolerance)

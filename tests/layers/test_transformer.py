@@ -188,7 +188,9 @@ def test_the_two_dropouts_of_a_block_are_independent(case):
             train=True,
             attentions=False,
             rngs={"dropout": jax.random.key(0, impl="rbg")},
-            capture_intermediates=lambda module, _: isinstance(module, Dropout),
+            capture_intermediates=lambda module, method: (
+                isinstance(module, Dropout) and method == "__call__"
+            ),
         )
         return [leaf == 0 for leaf in jax.tree.leaves(found) if leaf.shape == x.shape]
 

@@ -3,18 +3,68 @@
 B batch, L query length, M key length, H heads, K head width, D model width.
 """
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from firth.layers.dropout import Dropout
 
+KEPT = "attention"  # for policies of `jax.checkpoint`: what `attend` would else compute again
 MASKED = -1e4  # added to masked scores, as BERT does: a row with no key at all stays finite
 
 
 def mask_to_bias(mask_BM):
     """Additive bias float32 [B, 1, 1, M] that hides the keys where the bool mask is False."""
     return jnp.where(mask_BM, 0.0, MASKED)[:, None, None, :]
+
+
+def attend(scores_BHLM, v_BMHK, dropout: Dropout, *, train: bool):
+    """Softmax of float32 scores over the keys, dropout, and the sum of the values so weighted.
+
+    For the backward pass one array of the size of the scores is kept, in the dtype of the values:
+    the probabilities, negative where dropout fell. That suffices, since the probabilities' mean
+    gradient is the product of the output and its gradient (Dao et al. 2022, appendix B.2).
+
+    Returns the output [B, L, H, K] and the probabilities before dropout, float32 [B, H, L, M].
+    """
+    drops = train and dropout.rate > 0
+    keep_BHLM = dropout.mask(scores_BHLM.shape) if drops else None
+    out_BLHK = _attend(scores_BHLM, v_BMHK, keep_BHLM, dropout.scale if drops else 1.0)
+    return out_BLHK, jax.nn.softmax(scores_BHLM, axis=-1)  # compiled only where it is used
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _attend(scores_BHLM, v_BMHK, keep_BHLM, scale: float):
+    return _attend_forward(scores_BHLM, v_BMHK, keep_BHLM, scale)[0]
+
+
+def _attend_forward(scores_BHLM, v_BMHK, keep_BHLM, scale: float):
+    signed_BHLM = jax.nn.softmax(scores_BHLM, axis=-1).astype(v_BMHK.dtype)
+    if keep_BHLM is not None:
+        signed_BHLM = jnp.where(keep_BHLM, signed_BHLM, -signed_BHLM)
+    kept_BHLM = jnp.maximum(signed_BHLM, 0)
+    out_BLHK = jnp.einsum("BHLM,BMHK->BLHK", kept_BHLM, v_BMHK) * jnp.asarray(scale, v_BMHK.dtype)
+    signed_BHLM, out_BLHK = checkpoint_name((signed_BHLM, out_BLHK), KEPT)
+    return out_BLHK, (signed_BHLM, v_BMHK, out_BLHK)
+
+
+def _attend_backward(scale: float, residuals, dout_BLHK):
+    signed_BHLM, v_BMHK, out_BLHK = residuals
+    exact = dict(preferred_element_type=jnp.float32)
+    mean_BLH = (dout_BLHK.astype(jnp.float32) * out_BLHK).sum(-1)
+    mean_BHL1 = mean_BLH.swapaxes(1, 2)[..., None]
+    dout_BLHK *= jnp.asarray(scale, dout_BLHK.dtype)
+    dv_BMHK = jnp.einsum("BHLM,BLHK->BMHK", jnp.maximum(signed_BHLM, 0), dout_BLHK)
+    dkept_BHLM = jnp.einsum("BLHK,BMHK->BHLM", dout_BLHK, v_BMHK, **exact)
+    signed_BHLM = signed_BHLM.astype(jnp.float32)
+    dscores_BHLM = signed_BHLM * jnp.where(signed_BHLM > 0, dkept_BHLM - mean_BHL1, mean_BHL1)
+    return dscores_BHLM, dv_BMHK, None
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
 
 
 class MultiHeadAttention(nn.Module):
@@ -50,7 +100,6 @@ class MultiHeadAttention(nn.Module):
         scores_BHLM = jnp.einsum(
             "BLHK,BMHK->BHLM", q_BLHK * K**-0.5, k_BMHK, preferred_element_type=jnp.float32
         )
-        probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)
-        kept_BHLM = Dropout(self.dropout)(probs_BHLM.astype(self.dtype), train=train)
-        out_BLHK = jnp.einsum("BHLM,BMHK->BLHK", kept_BHLM, v_BMHK)
+        dropout = Dropout(self.dropout)
+        out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, dropout, train=train)
         return project("output", out_BLHK.reshape(B, L, D)), probs_BHLM

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from firth.layers.attention import attend
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import ACTIVATIONS, dense, layer_norm, rematerialised, scanned
 
@@ -59,9 +60,9 @@ class CausalAttention(nn.Module):
         scores_BHLM = jnp.einsum(
             "BHLK,BHMK->BHLM", q_BHLK * K**-0.5, k_BHMK, preferred_element_type=jnp.float32
         )
-        probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)
-        kept_BHLM = Dropout(c.attention_dropout)(probs_BHLM.astype(c.dtype), train=train)
-        out_BLHK = jnp.einsum("BHLM,BHMK->BLHK", kept_BHLM, v_BHMK)
+        dropout = Dropout(c.attention_dropout)
+        v_BMHK = v_BHMK.swapaxes(1, 2)
+        out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, dropout, train=train)
         out_BLD = dense(c, D, "output", scale=c.residual_scale)(out_BLHK.reshape(B, L, D))
         return out_BLD, probs_BHLM, past
 

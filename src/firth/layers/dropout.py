@@ -27,23 +27,22 @@ def rows_over(axis: str):
         _rows_axis.reset(token)
 
 
-def draw_bits(key, shape: tuple[int, ...], axis: str | None = None):
-    """Random uint32 of `shape`: those of `jax.random.bits`, or with `axis` this device's rows.
+def draw_words(key, shape: tuple[int, ...], axis: str | None = None):
+    """Two arrays of random uint32 of `shape`; with `axis`, this device's rows of such arrays.
 
     With `axis` the draw is that of all devices along it, of which each has the rows (the first
-    axis) that are its own. What threefry draws is a function of an element's place in the array;
-    other generators have no such thing, and there every device has a key of its own.
+    axis) that are its own. What threefry draws is a function of an element's place in the array,
+    two words at a time; other generators have no such thing, and there every device has a key of
+    its own.
     """
-    if axis is None:
-        return jax.random.bits(key, shape, jnp.uint32)
-    index = jax.lax.axis_index(axis)
+    index, count = (jax.lax.axis_index(axis), jax.lax.axis_size(axis)) if axis else (0, 1)
     if jax.random.key_impl(key) != "threefry2x32":
-        return jax.random.bits(jax.random.fold_in(key, index), shape, jnp.uint32)
-    first = np.arange(jax.lax.axis_size(axis), dtype=np.uint64) * math.prod(shape)
+        key = jax.random.fold_in(key, index) if axis else key
+        return tuple(jax.random.bits(key, (2, *shape), jnp.uint32))
+    first = np.arange(count, dtype=np.uint64) * math.prod(shape)
     high, low = (jnp.asarray(words, jnp.uint32) for words in (first >> 32, first & 0xFFFFFFFF))
     places = places_from(high[index], low[index], shape)
-    one, other = random.threefry2x32_p.bind(*jax.random.key_data(key), *places)
-    return one ^ other  # as `jax.random.bits` does
+    return random.threefry2x32_p.bind(*jax.random.key_data(key), *places)
 
 
 def places_from(high, low, shape: tuple[int, ...]):
@@ -60,15 +59,17 @@ def places_from(high, low, shape: tuple[int, ...]):
 def keep_mask(key, rate: float, shape: tuple[int, ...], rows: bool = True):
     """Bernoulli mask: bool array of `shape`, False with probability `rate`.
 
-    Sixteen random bits an element instead of 32-bit floats: half the work of the counter-based
-    generator, and the rate is met to 2**-17. Values do not depend on how the array is sharded;
-    `rows` says whether its first axis (of two or more) is the rows of a batch.
+    Sixteen random bits an element instead of 32-bit floats, and both words of the counter-based
+    generator: a quarter of its work, and the rate is met to 2**-17. The four quarters of the last
+    axis share their words, which moves no element on any device (neighbours that do would be
+    interleaved). Values do not depend on how the array is sharded; `rows` says whether its first
+    axis (of two or more) is the rows of a batch.
     """
     *outer, last = shape
-    words = (last + 1) // 2
-    bits = draw_bits(key, (*outer, words), _rows_axis.get() if rows else None)
-    halves = jax.lax.bitcast_convert_type(bits, jnp.uint16).reshape(*outer, 2 * words)
-    return halves[..., :last] >= round(rate * 65536)
+    words = draw_words(key, (*outer, -(-last // 4)), _rows_axis.get() if rows else None)
+    dropped = round(rate * 65536)
+    quarters = [half >= dropped for word in words for half in (word & 0xFFFF, word >> 16)]
+    return jnp.concatenate(quarters, axis=-1)[..., :last]
 
 
 class Dropout(nn.Module):
@@ -87,6 +88,14 @@ class Dropout(nn.Module):
         """
         if not train or self.rate == 0.0:
             return x
-        drop = round(self.rate * 65536) / 65536
-        keep = keep_mask(self.make_rng("dropout"), drop, x.shape, rows)
-        return jnp.where(keep, x * jnp.asarray(1 / (1 - drop), x.dtype), 0)
+        keep = self.mask(x.shape, rows)
+        return jnp.where(keep, x * jnp.asarray(self.scale, x.dtype), 0)
+
+    def mask(self, shape: tuple[int, ...], rows: bool = True):
+        """A new mask, bool of `shape`: True for what is kept."""
+        return keep_mask(self.make_rng("dropout"), self.rate, shape, rows)
+
+    @property
+    def scale(self) -> float:
+        """By which what is kept is multiplied: the inverse of its share."""
+        return 1 / (1 - round(self.rate * 65536) / 65536)

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from firth.layers.attention import MASKED
+from firth.layers.attention import MASKED, attend
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import (
     ACTIVATIONS,
@@ -185,7 +185,7 @@ class RelativeAttention(nn.Module):
         drop = Dropout(c.attention_dropout)
         length, J = x_BLD.shape[1], keys_BJD.shape[1]
 
-        def attend(q_BSHK, visible, other, positions_BP=None):
+        def stream(q_BSHK, visible, other, positions_BP=None):
             """One stream; S is L, or P where `positions_BP` says which positions they are."""
             q_BSHK *= K**-0.5
 
@@ -219,19 +219,18 @@ class RelativeAttention(nn.Module):
                     preferred_element_type=jnp.float32,
                 )[..., None]
                 scores += jnp.where(other, same_or_other[1], same_or_other[0])
-            probs = jax.nn.softmax(jnp.where(visible, scores, MASKED), axis=-1)
+            scores = jnp.where(visible, scores, MASKED)
+            out_BSHK, probs = attend(scores, v_BJHK, drop, train=train)
             if positions_BP is not None:  # the first of a factorization order may see nothing
-                probs *= visible.any(-1, keepdims=True)
-            kept = drop(probs.astype(c.dtype), train=train)
-            out_BSHK = jnp.einsum("BHSJ,BJHK->BSHK", kept, v_BJHK)
+                out_BSHK *= visible.any(-1)[..., None].swapaxes(1, 2)
             return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs
 
         q_BLHK = jnp.einsum("BLD,DHK->BLHK", x_BLD, query)
-        out_BLD, probs_BHLJ = attend(q_BLHK, context.visible, context.other)
+        out_BLD, probs_BHLJ = stream(q_BLHK, context.visible, context.other)
         if query_BPD is None:
             return out_BLD, None, probs_BHLJ
         q_BPHK = jnp.einsum("BPD,DHK->BPHK", query_BPD, query)
-        out_BPD, _ = attend(q_BPHK, *context.query)
+        out_BPD, _ = stream(q_BPHK, *context.query)
         return out_BLD, out_BPD, probs_BHLJ
 
 

@@ -4,9 +4,9 @@ B batch, L length, M key length, D model width, H heads, K head width.
 """
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
+from firth.layers.attention import attend
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import dense
 
@@ -44,9 +44,7 @@ class RotaryAttention(nn.Module):
         scores_BHLM = jnp.einsum(
             "BLHK,BMHK->BHLM", q_BLHK * K**-0.5, k_BMHK, preferred_element_type=jnp.float32
         )
-        probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)
         drop = Dropout(c.attention_dropout)
-        kept_BHLM = drop(probs_BHLM.astype(c.dtype), train=train)
-        out_BLHK = jnp.einsum("BHLM,BMHK->BLHK", kept_BHLM, v_BMHK)
+        out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, drop, train=train)
         out_BLD = dense(c, D, "output")(out_BLHK.reshape(B, L, D))
         return drop(out_BLD, train=train), probs_BHLM

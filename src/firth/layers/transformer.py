@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from firth.errors import FirthError
-from firth.layers.attention import MultiHeadAttention
+from firth.layers.attention import KEPT, MultiHeadAttention
 from firth.layers.dropout import Dropout
 
 ACTIVATIONS = {
@@ -21,11 +21,14 @@ ACTIVATIONS = {
 }
 
 # What is kept for the backward pass; the rest is computed again. From least to most memory:
-# nothing but a layer's input, the products with parameters, those and the products of attention.
+# nothing but a layer's input, the products with parameters, those and what attention needs.
+_policies = jax.checkpoint_policies
 REMAT_POLICIES = {
-    "full": jax.checkpoint_policies.nothing_saveable,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    "all_dots": jax.checkpoint_policies.dots_saveable,
+    "full": _policies.nothing_saveable,
+    "dots": _policies.dots_with_no_batch_dims_saveable,
+    "all_dots": _policies.save_from_both_policies(
+        _policies.dots_with_no_batch_dims_saveable, _policies.save_only_these_names(KEPT)
+    ),
 }
 
 
