@@ -41,14 +41,18 @@ def test_what_the_command_sets_stays_set(monkeypatch):
     seen = []
 
     def stub(config, where):
-        seen.append((config.model.dtype, config.model.scan))
+        seen.append((config.model.dtype, config.model.scan, config.model.remat))
         return {"fits": True}
 
     monkeypatch.setattr(compiled, "tried", stub)
     compiled.report(tiny(), ["v5e:2x2"])
     found = compiled.report(tiny(), ["v5e:2x2"], given=["--config.model.scan=False"])
-    assert seen == [("bfloat16", True), ("bfloat16", False)]
     assert found["v5e:2x2"]["set"] == {"model.dtype": "bfloat16"}
+    compiled.report(tiny(**{"model.remat": "dots"}), ["v5e:2x2"], given=["model.remat"])
+    scanned, unrolled, own = seen
+    assert scanned == ("bfloat16", True, "all_dots")
+    assert unrolled == ("bfloat16", False, "none")
+    assert own == ("bfloat16", True, "dots")
 
 
 def test_no_slice_is_compiled_before_all_are_read(monkeypatch):
@@ -118,7 +122,7 @@ def test_the_first_remedy_that_fits_is_told_and_given_fields_are_left(monkeypatc
     monkeypatch.setattr(compiled, "tried", stub)
     found = compiled.helping(tiny(), WHERE, set())
     assert found["changes"] == {"model.remat": "full", "accumulate": 4}
-    assert asked == [("dots", 1), ("full", 1), ("full", 4)]
+    assert asked == [("all_dots", 1), ("dots", 1), ("full", 1), ("full", 4)]
     assert compiled.helping(tiny(), WHERE, {"model.remat"}) is None
 
 

@@ -84,6 +84,7 @@ def test_the_formula_is_every_matrix_product_of_the_step(name, changes):
 
 
 AGAIN = [
+    ("bert.py:tiny", "all_dots"),
     ("bert.py:tiny", "dots"),
     ("albert.py:tiny,length=128", "full"),
     ("gpt2.py:tiny,length=128", "full"),
@@ -97,7 +98,7 @@ def test_what_rematerialisation_computes_again(name, remat):
     step = jax.make_jaxpr(program.step)(program.state, outlines.batch)
     expected = sum(flops.update_flops(outlines).values()) + flops.recomputed(outlines)
     assert products_in(step.jaxpr) == expected
-    assert flops.recomputed(outlines) > 0
+    assert (flops.recomputed(outlines) > 0) == (remat != "all_dots")
 
 
 def compiled_count(outlines) -> float:

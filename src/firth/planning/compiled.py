@@ -5,7 +5,8 @@
 What runs is the function that `train` runs (program.lay_out), with the batch that the recipe's
 view yields, on the devices of a described topology: nothing is estimated but the time. Where the
 command leaves them open, the step is compiled as it would run on a TPU: `model.dtype` bfloat16,
-and `model.scan`, which compiles one layer instead of N.
+and `model.scan`, which compiles one layer instead of N. Of the layers of a loop the compiler keeps
+all that it is not told to compute again, so they are compiled with `model.remat` all_dots.
 """
 
 import dataclasses
@@ -25,9 +26,14 @@ from firth.program import check_rows, lay_out
 from firth.recipe import with_fields
 from firth.training import partition
 
-OPEN = {"model.dtype": "bfloat16", "model.scan": True}  # set unless the command does
+# Set unless the command does, the second two together.
+OPEN = {"model.dtype": "bfloat16"}
+SCANNED = {"model.scan": True, "model.remat": "all_dots"}
+# JAX cannot print programs whose lookups run on the SparseCores (of v5p, v6e).
+OPTIONS = {"xla_tpu_offload_gather_to_sparsecore": "false"}
 # What is tried, in this order, when a step does not fit.
 REMEDIES = (
+    {"model.remat": "all_dots"},
     {"model.remat": "dots"},
     {"model.remat": "full"},
     {"model.remat": "full", "accumulate": 4},
@@ -78,7 +84,8 @@ def report(
 
 def cell(config, where: Topology, mesh: str | None, given: set[str], largest: bool) -> dict:
     """The report of one slice."""
-    changed = {name: value for name, value in OPEN.items() if name not in given}
+    open_ = OPEN if "model.scan" in given else OPEN | SCANNED
+    changed = {name: value for name, value in open_.items() if name not in given}
     if where.slices > 1:
         changed["mesh.slices"] = where.slices
     config = with_fields(config, changed)
@@ -133,7 +140,7 @@ def compile_step(outlined: Outline, where: Topology):
     }
     try:
         with jax.set_mesh(mesh):
-            return program.step.lower(program.state, batch).compile(), mesh
+            return program.step.lower(program.state, batch).compile(OPTIONS), mesh
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

@@ -28,6 +28,7 @@ EMBEDDINGS, PROJECTIONS, MLP = "embeddings", "attention projections", "MLP"
 PRODUCTS, LOCAL = "attention products", "local attention products"
 RECOMPUTED = {  # by the policies of `layers.transformer.REMAT_POLICIES`
     "none": (),
+    "all_dots": (),
     "dots": (PRODUCTS, LOCAL),
     "full": (PROJECTIONS, PRODUCTS, LOCAL, MLP),
 }

@@ -140,6 +140,7 @@ def assumptions(topology: Topology) -> list[str]:
         "asynchronous collectives hide behind other work, the others do not",
         f"{HOP * 1e6:g} us a hop; the input is never waited for",
         "instructions take the cycles that the TPU compiler's own cost model expects",
+        "embeddings are looked up by the core itself, not by a SparseCore",
     ]
     if topology.slices > 1:
         rate = NETWORK.get(chip.name, NETWORK_OF_OTHERS)
