@@ -53,12 +53,13 @@ def _attend_forward(scores_BHLM, v_BMHK, keep_BHLM, scale: float):
 
 def _attend_backward(scale: float, residuals, dout_BLHK):
     signed_BHLM, v_BMHK, out_BLHK = residuals
-    exact = dict(preferred_element_type=jnp.float32)
     mean_BLH = (dout_BLHK.astype(jnp.float32) * out_BLHK).sum(-1)
     mean_BHL1 = mean_BLH.swapaxes(1, 2)[..., None]
     dout_BLHK *= jnp.asarray(scale, dout_BLHK.dtype)
     dv_BMHK = jnp.einsum("BHLM,BLHK->BMHK", jnp.maximum(signed_BHLM, 0), dout_BLHK)
-    dkept_BHLM = jnp.einsum("BLHK,BMHK->BHLM", dout_BLHK, v_BMHK, **exact)
+    dkept_BHLM = jnp.einsum(
+        "BLHK,BMHK->BHLM", dout_BLHK, v_BMHK, preferred_element_type=jnp.float32
+    )
     signed_BHLM = signed_BHLM.astype(jnp.float32)
     dscores_BHLM = signed_BHLM * jnp.where(signed_BHLM > 0, dkept_BHLM - mean_BHL1, mean_BHL1)
     return dscores_BHLM, dv_BMHK, None
