@@ -2,7 +2,7 @@
 # Firth on this machine, with nothing but Python >= 3.11: makes .venv beside this checkout, installs
 # what the command needs, and runs it.
 #
-#   sh launch/local.sh quickstart          a fine-tuned and a pretrained encoder in a few minutes
+#   sh launch/local.sh quickstart          a fine-tuned and a pretrained encoder in about ten minutes
 #   sh launch/local.sh test [pytest args]  the tests (`test -m slow` for those that take long)
 #   sh launch/local.sh lint                style and format
 #   sh launch/local.sh tensorboard ...     curves, of a workdir in a bucket too
