@@ -124,6 +124,9 @@ def test_the_first_remedy_that_fits_is_told_and_given_fields_are_left(monkeypatc
     assert found["changes"] == {"model.remat": "full", "accumulate": 4}
     assert asked == [("all_dots", 1), ("dots", 1), ("full", 1), ("full", 4)]
     assert compiled.helping(tiny(), WHERE, {"model.remat"}) is None
+    asked.clear()
+    compiled.helping(tiny(**{"model.remat": "all_dots"}), WHERE, set())
+    assert asked == [("dots", 1), ("full", 1), ("full", 4)]  # not again what did not fit
 
 
 def test_mesh_auto_takes_the_fastest_split_that_fits(monkeypatch):

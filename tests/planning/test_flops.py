@@ -20,13 +20,9 @@ from firth.training.partition import create_mesh
 
 def outlined(name, **changes):
     """A recipe with a small vocabulary and batch; `a__b` is field a.b."""
-    config = recipe.read_recipe(name)
     fields = dict(model__vocab_size=600, batch_size=4, accumulate=1) | changes
-    with config.unlocked():
-        for path, value in fields.items():
-            section, _, field = path.rpartition("__")
-            (config[section] if section else config)[field] = value
-    return outline(config)
+    fields = {path.replace("__", "."): value for path, value in fields.items()}
+    return outline(recipe.with_fields(recipe.read_recipe(name), fields))
 
 
 def products_in(jaxpr, live=None) -> int:

@@ -60,16 +60,21 @@ def keep_mask(key, rate: float, shape: tuple[int, ...], rows: bool = True):
     """Bernoulli mask: bool array of `shape`, False with probability `rate`.
 
     Sixteen random bits an element instead of 32-bit floats, and both words of the counter-based
-    generator: a quarter of its work, and the rate is met to 2**-17. The four quarters of the last
-    axis share their words, which moves no element on any device (neighbours that do would be
-    interleaved). Values do not depend on how the array is sharded; `rows` says whether its first
-    axis (of two or more) is the rows of a batch.
+    generator: a quarter of its work, and the rate is met to 2**-17. The quarters of the last axis
+    share their words: if neighbours did, a TPU would change the layout to interleave them. Values
+    do not depend on how the array is sharded; `rows` says whether its first axis (of two or more)
+    is the rows of a batch.
     """
     *outer, last = shape
     words = draw_words(key, (*outer, -(-last // 4)), _rows_axis.get() if rows else None)
-    dropped = round(rate * 65536)
+    dropped = _threshold(rate)
     quarters = [half >= dropped for word in words for half in (word & 0xFFFF, word >> 16)]
     return jnp.concatenate(quarters, axis=-1)[..., :last]
+
+
+def _threshold(rate: float) -> int:
+    """How many of the values of 16 bits are dropped."""
+    return round(rate * 65536)
 
 
 class Dropout(nn.Module):
@@ -98,4 +103,4 @@ class Dropout(nn.Module):
     @property
     def scale(self) -> float:
         """By which what is kept is multiplied: the inverse of its share."""
-        return 1 / (1 - round(self.rate * 65536) / 65536)
+        return 1 / (1 - _threshold(self.rate) / 65536)

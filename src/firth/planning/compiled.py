@@ -214,10 +214,11 @@ def memory(compiled, where: Topology) -> dict[str, int]:
 def helping(config, where: Topology, given: set[str]) -> dict | None:
     """The first remedy with which a step fits, and its report; None if no one does."""
     for changes in REMEDIES:
-        if given & set(changes):
+        changed = with_fields(config, changes)
+        if given & set(changes) or changed == config:
             continue
         try:
-            found = tried(with_fields(config, changes), where)
+            found = tried(changed, where)
         except FirthError:  # accumulating or dividing that the batch or the parameters forbid
             continue
         if found["fits"]:
