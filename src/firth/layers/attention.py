@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from firth.layers import fused
 from firth.layers.dropout import Dropout
 
-KEPT = "attention"  # for policies of `jax.checkpoint`: what `attend` would else compute again
+KEPT = fused.KEPT  # for policies of `jax.checkpoint`: what `attend` would else compute again
 MASKED = -1e4  # added to masked scores, as BERT does: a row with no key at all stays finite
 
 
@@ -75,6 +76,7 @@ class MultiHeadAttention(nn.Module):
     dropout: float = 0.0
     dtype: jnp.dtype = jnp.float32
     kernel_init: nn.initializers.Initializer = nn.initializers.truncated_normal(0.02)
+    fused: bool = False  # by the kernels of `layers.fused`, on TPUs and where they apply
 
     @nn.compact
     def __call__(self, x_BLD, bias, *, train: bool):
@@ -98,9 +100,14 @@ class MultiHeadAttention(nn.Module):
         k_BMHK = project("key", x_BLD).reshape(B, L, H, K)
         v_BMHK = project("value", x_BLD).reshape(B, L, H, K)
         # The scale goes on the smaller operand; scores and softmax are float32 in every dtype.
-        scores_BHLM = jnp.einsum(
-            "BLHK,BMHK->BHLM", q_BLHK * K**-0.5, k_BMHK, preferred_element_type=jnp.float32
+        q_BLHK *= K**-0.5
+        scores_BHLM = bias + jnp.einsum(
+            "BLHK,BMHK->BHLM", q_BLHK, k_BMHK, preferred_element_type=jnp.float32
         )
         dropout = Dropout(self.dropout)
-        out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, dropout, train=train)
+        if self.fused and fused.applies(q_BLHK.shape, k_BMHK.shape, jnp.shape(bias)):
+            out_BLHK = fused.attend(q_BLHK, k_BMHK, v_BMHK, bias, dropout, train=train)
+            probs_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)  # compiled only where it is used
+        else:
+            out_BLHK, probs_BHLM = attend(scores_BHLM, v_BMHK, dropout, train=train)
         return project("output", out_BLHK.reshape(B, L, D)), probs_BHLM

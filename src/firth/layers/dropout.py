@@ -65,11 +65,24 @@ def keep_mask(key, rate: float, shape: tuple[int, ...], rows: bool = True):
     do not depend on how the array is sharded; `rows` says whether its first axis (of two or more)
     is the rows of a batch.
     """
+    return jnp.concatenate(keep_quarters(key, rate, shape, rows), axis=-1)[..., : shape[-1]]
+
+
+def keep_bits(key, rate: float, shape: tuple[int, ...], rows: bool = True):
+    """`keep_mask` packed: uint8, the last axis a quarter as long, rounded up.
+
+    Bit i of a byte is that of the element as far into quarter i as the byte is into its axis.
+    """
+    quarters = keep_quarters(key, rate, shape, rows)
+    return sum(kept.astype(jnp.uint8) << i for i, kept in enumerate(quarters))
+
+
+def keep_quarters(key, rate: float, shape: tuple[int, ...], rows: bool) -> list:
+    """The quarters of the last axis of `keep_mask`, rounded up; the last ones may be too long."""
     *outer, last = shape
     words = draw_words(key, (*outer, -(-last // 4)), _rows_axis.get() if rows else None)
     dropped = _threshold(rate)
-    quarters = [half >= dropped for word in words for half in (word & 0xFFFF, word >> 16)]
-    return jnp.concatenate(quarters, axis=-1)[..., :last]
+    return [half >= dropped for word in words for half in (word & 0xFFFF, word >> 16)]
 
 
 def _threshold(rate: float) -> int:
@@ -99,6 +112,10 @@ class Dropout(nn.Module):
     def mask(self, shape: tuple[int, ...], rows: bool = True):
         """A new mask, bool of `shape`: True for what is kept."""
         return keep_mask(self.make_rng("dropout"), self.rate, shape, rows)
+
+    def bits(self, shape: tuple[int, ...], rows: bool = True):
+        """A new mask as `keep_bits` packs it."""
+        return keep_bits(self.make_rng("dropout"), self.rate, shape, rows)
 
     @property
     def scale(self) -> float:

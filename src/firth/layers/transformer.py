@@ -97,7 +97,12 @@ class Block(nn.Module):
         """Return the new hidden states and what the stack collects: (hidden, probabilities)."""
         c = self.config
         attention = MultiHeadAttention(
-            c.num_heads, c.attention_dropout, c.dtype, initializer(c), name="attention"
+            c.num_heads,
+            c.attention_dropout,
+            c.dtype,
+            initializer(c),
+            getattr(c, "fused_attention", False),
+            name="attention",
         )
         drop = Dropout(c.dropout)
         out_BLD, probs_BHLM = attention(x_BLD, bias, train=train)

@@ -57,8 +57,9 @@ class Config:
     `activation` is "gelu_tanh" (the original code), "gelu" (erf; Hugging Face) or "relu".
     `type_vocab_size` 0 or 1 leaves segment ids unused. `embedding_size` 0 means the hidden size;
     where they differ, a dense layer leads from the one to the other. `remat` is "none" or one of
-    `layers.transformer.REMAT_POLICIES`. `dtype` is that of the computation; parameters, LayerNorm
-    statistics, softmax and losses are float32.
+    `layers.transformer.REMAT_POLICIES`. With `fused_attention` TPUs compute attention by the
+    kernels of `layers.fused`, in rows of a multiple of 512 tokens. `dtype` is that of the
+    computation; parameters, LayerNorm statistics, softmax and losses are float32.
     """
 
     bias: ClassVar[bool] = True  # of dense layers and norms
@@ -88,6 +89,7 @@ class Config:
     pooler: bool = True
     scan: bool = False
     remat: str = "none"
+    fused_attention: bool = False
     dtype: str = "float32"
 
     @property

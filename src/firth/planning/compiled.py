@@ -158,7 +158,7 @@ def out_of_memory(message: str, where: Topology) -> FirthError:
 def measured(outlined: Outline, compiled, mesh, where: Topology) -> dict:
     """What a compiled step says of memory, work and communication, and the time they take."""
     module = hlo.parse(compiled.as_text())
-    sent, done = hlo.collectives(module, mesh.shape), work(module)
+    sent, done = hlo.collectives(module, mesh.shape), work(module, where.chip)
     times = roofline.step_time(done, sent, mesh, where)
     model = sum(flops.update_flops(outlined).values())
     rows, length = outlined.batch["tokens"].shape

@@ -10,6 +10,8 @@ import re
 from collections import defaultdict
 
 from firth.planning import hlo
+from firth.planning.hardware import Chip
+from firth.planning.kernels import kernel
 
 # What moves no data: names, and memory that is set aside.
 FREE = {
@@ -19,7 +21,7 @@ FREE = {
 }
 SLICES = ("dynamic-slice", "slice", "gather")
 WRAPPERS = re.compile(  # in the name of an operation, what says nothing of the model
-    r"shard_map|stack|layers?(_\d+)?|while|body|cond|closed_call|checkpoint.*"
+    r"shard_map|stack|layers?(_\d+)?|while|body|cond|branch_\d+_fun|closed_call|checkpoint.*"
 )
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
@@ -30,7 +32,8 @@ class Work:
 
     flops: of matrix products, 2 m n k each. hbm_bytes: read from and written to its main memory;
     what the compiler keeps in the memory of the cores does not count. cycles: the sum of what the
-    TPU compiler expects of each instruction, 0 where it says nothing (other compilers).
+    TPU compiler expects of each instruction, 0 where it says nothing (other compilers), and those
+    of kernels written by hand (`planning.kernels`).
     parts: {where in the model: cycles}, the costliest first.
     """
 
@@ -40,8 +43,8 @@ class Work:
     parts: dict[str, int]
 
 
-def work(module: hlo.Module) -> Work:
-    """The work of a parsed program."""
+def work(module: hlo.Module, chip: Chip | None = None) -> Work:
+    """The work of a parsed program; the chip is wanted for the cycles of kernels alone."""
     flops = moved = 0
     cycles, fused = defaultdict(int), inside_fusions(module)
     for computation, times in hlo.executions(module).items():
@@ -51,7 +54,11 @@ def work(module: hlo.Module) -> Work:
             if computation in fused:
                 continue
             moved += times * traffic(module, one, lines)
-            if estimate := CYCLES.search(one.attributes):
+            if found := kernel(one, chip):
+                flops += times * found.flops
+                moved += times * found.hbm_bytes
+                cycles[part(hlo.source(one), one.opcode)] += times * found.cycles
+            elif estimate := CYCLES.search(one.attributes):
                 cycles[part(hlo.source(one), one.opcode)] += times * int(estimate[1])
     parts = dict(sorted(cycles.items(), key=lambda item: -item[1]))
     return Work(flops, moved, sum(parts.values()), parts)
@@ -83,9 +90,7 @@ def part(source: str, opcode: str) -> str:
         re.sub(r"_\d+$", "", name)
         for name in names[:-1]
         if "(" not in name
-        and not re.fullmatch(
-            r"shard_map|stack|layers?(_\d+)?|while|body|cond|closed_call|checkpoint.*", name
-        )
+        and not WRAPPERS.fullmatch(name)
         and not name.startswith(("encoder.", "rematted"))
     ]
     way = "backward" if "transpose(" in source else "forward" if "jvp(" in source else "update"
