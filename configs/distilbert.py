@@ -92,6 +92,7 @@ def get_config(arg=None):
     # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
     c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
     c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
+    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
     c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
 
     c.log_every = 100

@@ -15,7 +15,7 @@ from quick import jit
 
 from firth.errors import FirthError
 from firth.planning import hlo
-from firth.reduction import over_data
+from firth.reduction import compiler_options, over_data
 from firth.training.partition import create_mesh
 
 WEIGHT = np.float32(0.1)
@@ -116,15 +116,44 @@ def test_recipes_without_the_new_fields_still_build():
     assert over_data(gradient, SimpleNamespace(), trained, old, create_mesh()) is not gradient
 
 
-@pytest.mark.slow
-def test_the_tpu_compiler_scatters_in_bfloat16(monkeypatch):
-    """The CPU's widens what it sums, so that only a TPU's program shows the dtype that is sent."""
+def test_other_devices_than_tpus_sum_as_ever():
+    for value in (True, False):
+        assert compiler_options(ConfigDict({"reduce_async": value}), create_mesh()) == {}
+
+
+@pytest.fixture
+def pod(monkeypatch):
+    """Eight TPUs that are only described."""
     pytest.importorskip("libtpu", reason="the TPU compiler comes with libtpu")
     from jax.experimental import topologies
 
     monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")
     monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # nothing is run, so none is in the way
-    pod = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
+    return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
+
+
+@pytest.mark.slow
+def test_the_tpu_compiler_sums_beside_the_backward_pass(pod):
+    """All but the first layer's sums and the word table's, whose gradients come last."""
+    fields = dict(hidden_size=512, intermediate_size=2048, num_layers=3, dtype="bfloat16")
+    changes = {f"model.{name}": value for name, value in fields.items()}
+    changes |= {"batch_size": 256, "reduce_async": True}
+    _, step, mesh, _ = compiled("bert", {}, pod.devices, changes, options=None)
+    sent = hlo.collectives(step.as_text(), mesh.shape)
+    beside = sum(one.bytes for one in sent if one.asynchronous)
+    assert beside > 0.5 * sum(one.bytes for one in sent)
+
+
+@pytest.mark.slow
+def test_options_that_a_compiler_does_not_know_are_an_error(pod, monkeypatch):
+    monkeypatch.setattr("firth.reduction.ASYNC", {"xla_no_such_thing": "true"})
+    with pytest.raises(FirthError, match=r"refuses .*xla_no_such_thing.*set reduce_async=False"):
+        compiler_options(ConfigDict({"reduce_async": True}), create_mesh(devices=pod.devices))
+
+
+@pytest.mark.slow
+def test_the_tpu_compiler_scatters_in_bfloat16(pod):
+    """The CPU's widens what it sums, so that only a TPU's program shows the dtype that is sent."""
     # Of a width of one tile; what is smaller it sums whole, as it does vectors.
     wide = dict(hidden_size=128, intermediate_size=512, vocab_size=2048)
     changes = {"reduce_dtype": "bfloat16"} | {f"model.{k}": v for k, v in wide.items()}

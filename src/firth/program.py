@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.objectives import carry_of
-from firth.reduction import over_data
+from firth.reduction import compiler_options, over_data
 from firth.training import optim, partition, recovery
 from firth.training.state import TrainState
 
@@ -57,6 +57,7 @@ def lay_out(model, objective, config, steps: int, mesh) -> Program:
         in_shardings=(shardings, None),
         out_shardings=(shardings, None, None),
         donate_argnums=0,
+        compiler_options=compiler_options(config, mesh),
     )
     create = jax.jit(init, out_shardings=shardings)
     return Program(

@@ -9,6 +9,7 @@ XLA's cannot (of jaxlib 0.10) cut a gather over `fsdp` or `tensor` within such a
 """
 
 import jax
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from firth.errors import FirthError
@@ -16,6 +17,15 @@ from firth.layers import dropout
 from firth.training import partition
 
 DTYPES = ("float32", "bfloat16")
+
+# With these the TPU compiler splits a sum over the products that follow it in the backward pass,
+# instead of waiting for all. It can where a sum is of one array: only those smaller than a MiB,
+# biases and norms, are gathered into larger ones.
+ASYNC = {
+    "xla_enable_async_all_reduce": "true",
+    "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": "true",
+    "xla_jf_crs_combiner_threshold_in_bytes": str(2**20),
+}
 
 
 def over_data(gradient, objective, frozen, config, mesh):
@@ -88,3 +98,21 @@ def summed(gradient, spec: P, dtype: str):
     else:
         sent = jax.lax.psum(sent, "data")
     return sent.astype(gradient.dtype)
+
+
+def compiler_options(config, mesh) -> dict[str, str]:
+    """What the step is compiled with: ASYNC for TPUs if the config says `reduce_async`.
+
+    Raises FirthError where the compiler does not know these options.
+    """
+    if not config.get("reduce_async", False) or mesh.devices.flat[0].platform != "tpu":
+        return {}
+    try:
+        check = jax.jit(lambda: 0, out_shardings=NamedSharding(mesh, P()), compiler_options=ASYNC)
+        check.lower().compile()
+    except jax.errors.JaxRuntimeError as error:
+        raise FirthError(
+            f"reduce_async=True: this compiler refuses its options ({str(error).splitlines()[0]}); "
+            "set reduce_async=False, or install the libtpu of firth[tpu]"
+        ) from None
+    return ASYNC

@@ -47,7 +47,7 @@ def test_what_the_command_sets_stays_set(monkeypatch):
     monkeypatch.setattr(compiled, "tried", stub)
     compiled.report(tiny(), ["v5e:2x2"])
     found = compiled.report(tiny(), ["v5e:2x2"], given=["--config.model.scan=False"])
-    assert found["v5e:2x2"]["set"] == {"model.dtype": "bfloat16"}
+    assert found["v5e:2x2"]["set"] == {"model.dtype": "bfloat16", "model.fused_attention": "True"}
     compiled.report(tiny(**{"model.remat": "dots"}), ["v5e:2x2"], given=["model.remat"])
     scanned, unrolled, own = seen
     assert scanned == ("bfloat16", True, "all_dots")

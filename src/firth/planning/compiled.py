@@ -5,8 +5,9 @@
 What runs is the function that `train` runs (program.lay_out), with the batch that the recipe's
 view yields, on the devices of a described topology: nothing is estimated but the time. Where the
 command leaves them open, the step is compiled as it would run on a TPU: `model.dtype` bfloat16,
-and `model.scan`, which compiles one layer instead of N. Of the layers of a loop the compiler keeps
-all that it is not told to compute again, so they are compiled with `model.remat` all_dots.
+`model.fused_attention`, and `model.scan`, which compiles one layer instead of N. Of the layers of
+a loop the compiler keeps all that it is not told to compute again, so they are compiled with
+`model.remat` all_dots.
 """
 
 import dataclasses
@@ -23,11 +24,11 @@ from firth.planning import flops, hlo, roofline, topology
 from firth.planning.topology import Topology
 from firth.planning.work import work
 from firth.program import check_rows, lay_out
-from firth.recipe import with_fields
+from firth.recipe import flatten, with_fields
 from firth.training import partition
 
-# Set unless the command does, the second two together.
-OPEN = {"model.dtype": "bfloat16"}
+# Set unless the command does, the last two together; what a recipe has no field for is left out.
+OPEN = {"model.dtype": "bfloat16", "model.fused_attention": True}
 SCANNED = {"model.scan": True, "model.remat": "all_dots"}
 # JAX cannot print programs whose lookups run on the SparseCores (of v5p, v6e).
 OPTIONS = {"xla_tpu_offload_gather_to_sparsecore": "false"}
@@ -85,7 +86,8 @@ def report(
 def cell(config, where: Topology, mesh: str | None, given: set[str], largest: bool) -> dict:
     """The report of one slice."""
     open_ = OPEN if "model.scan" in given else OPEN | SCANNED
-    changed = {name: value for name, value in open_.items() if name not in given}
+    fields = flatten(config)
+    changed = {name: v for name, v in open_.items() if name in fields and name not in given}
     if where.slices > 1:
         changed["mesh.slices"] = where.slices
     config = with_fields(config, changed)
