@@ -24,6 +24,8 @@ from firth.data.pipeline import prefetch
 from firth.errors import FirthError
 from firth.evaluate import Evaluator
 from firth.files import held, write_text
+from firth.layers import fused
+from firth.layers.attention import check_fused
 from firth.models.model import HEADS, overlay, to_layout
 from firth.program import check_rows, lay_out
 from firth.repeat import train_seeds
@@ -70,6 +72,8 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     policy = recovery.read_policy(config)
     run = experiment.build(config, mesh, cache=workdir / "epochs.json")
     hosts.check_equal(hosts.facts(config, run))
+    if run.spec.get("fused_attention") and fused.on_tpu():
+        check_fused()
 
     # --------------------------------------------------------------------- state, restore
     program = lay_out(run.model, run.objective, config, run.steps, mesh)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from quick import jit
 
+from firth.errors import FirthError
 from firth.layers import fused
-from firth.layers.attention import MultiHeadAttention, mask_to_bias
+from firth.layers.attention import MultiHeadAttention, check_fused, mask_to_bias
 from firth.layers.dropout import Dropout
 from firth.models import bert
 from firth.training.partition import create_mesh
@@ -182,3 +183,12 @@ def test_what_each_device_must_be_able_to_take():
 def test_elsewhere_attention_is_computed_the_plain_way(monkeypatch):
     monkeypatch.undo()
     assert not fused.applies((2, 512, 12, 64), (2, 512, 12, 64), (2, 1, 1, 512)) or LOOSE
+
+
+def test_a_run_checks_the_kernels_on_its_own_device(monkeypatch):
+    check_fused()
+    kept = fused._kept
+    monkeypatch.setattr(fused, "_kept", lambda bits, axis: ~kept(bits, axis))
+    jax.clear_caches()
+    with pytest.raises(FirthError, match="the kernels' output is not that of plain attention; set"):
+        check_fused()

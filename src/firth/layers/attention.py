@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.dropout import Dropout
 
@@ -67,6 +68,43 @@ def _attend_backward(scale: float, residuals, dout_BLHK):
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
+
+
+def check_fused():
+    """Raise FirthError unless the kernels of `layers.fused` give here what the plain way gives.
+
+    They were proven in an interpreter and compiled for chips that were not there; this runs both
+    ways once, with padding, dropout and gradients, on the device that will train.
+    """
+    keys = jax.random.split(jax.random.key(0), 4)
+    shape = 2, fused.LENGTHS, 2, fused.LANES // 2
+    q, k, v, dout = (jax.random.normal(key, shape, jnp.bfloat16) for key in keys)
+    q *= shape[-1] ** -0.5
+    bias = mask_to_bias(jnp.arange(shape[1]) < jnp.array([[shape[1]], [shape[1] // 2 + 3]]))
+
+    def plain(q, k, v, dropout):
+        scores = jnp.einsum("BLHK,BMHK->BHLM", q, k, preferred_element_type=jnp.float32)
+        return attend(scores + bias, v, dropout, train=True)[0]
+
+    def kernels(q, k, v, dropout):
+        return fused.attend(q, k, v, bias, dropout, train=True)
+
+    def run(way):
+        def out(q, k, v):
+            rngs = {"dropout": jax.random.key(1)}
+            return Dropout(0.1).apply({}, rngs=rngs, method=lambda drop: way(q, k, v, drop))
+
+        value, pull = jax.vjp(out, q, k, v)
+        return value, *pull(dout)
+
+    found = [jax.device_get(jax.jit(run, static_argnums=0)(way)) for way in (plain, kernels)]
+    for name, one, other in zip(("output", "dq", "dk", "dv"), *found, strict=True):
+        one, other = one.astype("float32"), other.astype("float32")
+        if not abs(one - other).max() < 0.05 * abs(one).max():  # nor where it is not a number
+            raise FirthError(
+                f"model.fused_attention=True: on this {jax.devices()[0].device_kind} the kernels' "
+                f"{name} is not that of plain attention; set model.fused_attention=False"
+            )
 
 
 class MultiHeadAttention(nn.Module):
