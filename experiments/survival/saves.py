@@ -1,6 +1,6 @@
 """For how long does an asynchronous save hold up the loop, with the state of a BERT-base?
 
-    python experiments/survival/saves.py --folder /tmp/saves [--recipe bert.py:base] [--saves 5]
+    python experiments/survival/saves.py --folder /tmp/saves [--recipe bert.py:base] [--scan]
 
 The state is laid out as in training, parameters and both moments; a jitted function that takes its
 memory stands in for the step. Prints how long `Checkpoints.save` took, in milliseconds of wall time
@@ -27,8 +27,9 @@ def main():
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--recipe", default="bert.py:base")
     parser.add_argument("--saves", type=int, default=5)
+    parser.add_argument("--scan", action="store_true", help="layers stacked, as model.scan=True")
     args = parser.parse_args()
-    config = recipe.read_recipe(args.recipe)
+    config = recipe.with_fields(recipe.read_recipe(args.recipe), {"model.scan": args.scan})
     config.batch_size = jax.device_count()
     run = outline.outline(config)
     mesh = partition.create_mesh(config.mesh)
@@ -61,6 +62,7 @@ def main():
         json.dumps(
             {
                 "recipe": args.recipe,
+                "arrays": len(jax.tree.leaves(state)),
                 "state_bytes": size,
                 "blocked_ms": round(wall),
                 "blocked_cpu_ms": round(cpu),
