@@ -38,7 +38,7 @@ def get_config(arg=None):
         attention_dropout=0.1,
         scan=False,  # True compiles one layer instead of N
         remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
-        fused_attention=False,  # True: TPU kernels, for rows of 512 tokens and more
+        fused_attention=False,  # True: TPU kernels, for rows of 512 or 1,024 tokens
         dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 

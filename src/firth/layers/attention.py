@@ -77,7 +77,7 @@ def check_fused():
     ways once, with padding, dropout and gradients, on the device that will train.
     """
     keys = jax.random.split(jax.random.key(0), 4)
-    shape = 2, fused.LENGTHS, 2, fused.LANES // 2
+    shape = 2, fused.LENGTHS[0], 2, fused.LANES // 2
     q, k, v, dout = (jax.random.normal(key, shape, jnp.bfloat16) for key in keys)
     q *= shape[-1] ** -0.5
     bias = mask_to_bias(jnp.arange(shape[1]) < jnp.array([[shape[1]], [shape[1] // 2 + 3]]))

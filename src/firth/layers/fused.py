@@ -27,8 +27,8 @@ from firth.layers.dropout import Dropout
 
 KEPT = "attention"  # for policies of `jax.checkpoint`: what the backward kernel needs
 LANES, SUBLANES = 128, 8  # of a vector register
-LENGTHS = 4 * LANES  # are multiples of it: the bits of a byte are those of four keys
-ROWS = 256  # R: of 64, 128, 256 and 512 what takes the fewest cycles
+LENGTHS = 512, 1024  # whose quarters fill registers, and whose scores fit the memory of a core
+SCORES = 256 * 512  # R x M: of 64 to 512 rows at 512 keys what takes the fewest cycles
 ROW_AXES, HEAD_AXIS = ("data", "fsdp"), "tensor"  # of the mesh
 FORWARD, BACKWARD = "fused_attention_forward", "fused_attention_backward"
 
@@ -56,14 +56,16 @@ def attend(q_BLHK, k_BMHK, v_BMHK, bias_B11M, dropout: Dropout, *, train: bool):
 def applies(q_shape: tuple[int, ...], k_shape: tuple[int, ...], bias_shape: tuple) -> bool:
     """Whether this is traced for a TPU, and the kernels take the shapes.
 
-    Those of queries [B, L, H, K], keys [B, M, H, K] and a bias [B or 1, 1, 1, M]: lengths are
-    multiples of LENGTHS, devices get whole rows, and each the heads that fill registers.
+    Those of queries [B, L, H, K], keys [B, M, H, K] and a bias [B or 1, 1, 1, M]: both lengths are
+    among LENGTHS, devices get whole rows, and each the heads that fill registers.
     """
     (B, L, H, K), M, sizes = q_shape, k_shape[1], _mesh_axes()
     rows = sizes.get(ROW_AXES[0], 1) * sizes.get(ROW_AXES[1], 1)
     return (
         on_tpu()
-        and LANES % K == L % LENGTHS == M % LENGTHS == 0
+        and {L, M} <= set(LENGTHS)
+        and LANES % K == 0
+        and K * SUBLANES >= LANES
         and B % rows == H * K % (LANES * sizes.get(HEAD_AXIS, 1)) == 0
         and tuple(bias_shape[1:]) == (1, 1, M)
     )
@@ -112,11 +114,12 @@ _attend.defvjp(_forward, _backward)
 
 def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: float):
     *bits_ref, out_ref, log_ref = rest
-    lane_RW = jax.lax.broadcasted_iota(jnp.int32, (ROWS, LANES), 1)
-    for start in range(0, q_ref.shape[0], ROWS):
-        rows = pl.ds(start, ROWS)
+    R = SCORES // k_ref.shape[0]
+    lane_RW = jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 1)
+    for start in range(0, q_ref.shape[0], R):
+        rows = pl.ds(start, R)
         q_RW, v_MW = q_ref[rows], v_ref[...]
-        out_RW = log_RW = jnp.zeros((ROWS, LANES), jnp.float32)
+        out_RW = log_RW = jnp.zeros((R, LANES), jnp.float32)
         for head in range(LANES // width):
             scores_RM = _product(q_RW, _only(head, width, k_ref[...]), NT) + bias_ref[0]
             most_R1 = scores_RM.max(-1, keepdims=True)
@@ -137,17 +140,18 @@ def _backward_kernel(
     """Scores lie transposed, [M, R]: so three of four gradients are plain products."""
     *bits_ref, dq_ref, dk_ref, dv_ref = rest
     M, dtype = k_ref.shape[0], q_ref.dtype
+    R = SCORES // M
     dk_MW = dv_MW = jnp.zeros((M, LANES), jnp.float32)
     row_8W = jax.lax.broadcasted_iota(jnp.int32, (SUBLANES, LANES), 0)
     heads_8W = (_head_of_lane(row_8W.shape, width) == row_8W).astype(jnp.float32)
-    for start in range(0, q_ref.shape[0], ROWS):
-        rows = pl.ds(start, ROWS)
+    for start in range(0, q_ref.shape[0], R):
+        rows = pl.ds(start, R)
         q_RW, dout_RW = q_ref[rows], dout_ref[rows]
         # Of a row's probabilities the mean gradient: output times its gradient, a head a row.
         both_RW = out_ref[rows].astype(jnp.float32) * dout_RW.astype(jnp.float32)
         mean_8R = _product(heads_8W, both_RW, NT, precision=jax.lax.Precision.HIGHEST)
         dout_RW = (dout_RW * jnp.asarray(scale, dtype)).astype(dtype)
-        dq_RW = jnp.zeros((ROWS, LANES), jnp.float32)
+        dq_RW = jnp.zeros((R, LANES), jnp.float32)
         for head in range(LANES // width):
             k_MW, v_MW = _only(head, width, k_ref[...]), _only(head, width, v_ref[...])
             log_1R = log_ref[0, head : head + 1, rows]

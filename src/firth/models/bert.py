@@ -58,7 +58,7 @@ class Config:
     `type_vocab_size` 0 or 1 leaves segment ids unused. `embedding_size` 0 means the hidden size;
     where they differ, a dense layer leads from the one to the other. `remat` is "none" or one of
     `layers.transformer.REMAT_POLICIES`. With `fused_attention` TPUs compute attention by the
-    kernels of `layers.fused`, in rows of a multiple of 512 tokens. `dtype` is that of the
+    kernels of `layers.fused`, in rows of 512 or 1,024 tokens. `dtype` is that of the
     computation; parameters, LayerNorm statistics, softmax and losses are float32.
     """
 

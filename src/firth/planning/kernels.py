@@ -3,7 +3,7 @@
 A TPU issues one bundle of instructions a cycle, in an order that the compiler has fixed; a kernel
 without loops is one list of them for each call. `experiments/pods/kernels.py` has the compiler
 write these lists and counts them; here is the number a score, at 512 keys, heads of 64 and dropout.
-Rows of 1,024 keys take a tenth less, heads of 128 a tenth to a fifth more. The copies between main
+Rows of 1,024 keys take about as many, heads of 128 up to a third more. The copies between main
 memory and the core are taken to hide behind the work, of which they are less than half.
 """
 
