@@ -101,7 +101,7 @@ class Block(nn.Module):
             c.attention_dropout,
             c.dtype,
             initializer(c),
-            getattr(c, "fused_attention", False),
+            c.fused_attention,
             name="attention",
         )
         drop = Dropout(c.dropout)
