@@ -6,10 +6,13 @@
 Arguments: `bert.py:SIZE[,length=128][,view=pairs|packed]`. SIZE is tiny, mini, small, medium,
 base, large or one of the 24 miniatures of Turc et al. 2019 by layers and width, as in 6x512.
 
-The paper trains base and large for 900k steps of 256 rows at length 128, then 100k at length 512:
-    firth train --config bert.py:base --workdir runs/128 --config.steps=900000
-    firth train --config bert.py:base,length=512 --workdir runs/512 --config.steps=100000 \\
-        --config.init_from=runs/128
+The paper trains base and large for 900k steps of 256 rows at length 128, then 100k at length 512,
+all under one schedule of a million: the second run goes on with the rate, the moments and the step
+count of the first.
+    firth train --config bert.py:base --workdir runs/128 --config.data.store=store/ \\
+        --config.until=900000
+    firth train --config bert.py:base,length=512 --workdir runs/512 --config.data.store=store/ \\
+        --config.resume=runs/128
 on 4 Cloud TPUs (16 chips) for 4 days (base) and 16 Cloud TPUs for 4 days (large). Expected after
 fine-tuning base: MNLI-m 84.4, SST-2 92.7, MRPC 86.7 (dev). What this recipe has reached so far is
 recorded under experiments/.
@@ -29,6 +32,7 @@ def get_config(arg=None):
 
     c.seed = 0
     c.steps = 1_000_000
+    c.until = 0  # end after so many of these steps; 0: after all
     c.batch_size = 256  # rows an update, over all devices
     c.accumulate = 1  # micro-batches an update; exact for weighted losses
 

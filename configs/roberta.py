@@ -24,6 +24,7 @@ def get_config(arg=None):
 
     c.seed = 0
     c.steps = 500_000
+    c.until = 0  # end after so many of these steps; 0: after all
     c.batch_size = 8192  # rows an update, over all devices
     c.accumulate = 1  # micro-batches an update; exact for weighted losses
 

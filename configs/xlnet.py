@@ -33,6 +33,7 @@ def get_config(arg=None):
 
     c.seed = 0
     c.steps = steps
+    c.until = 0  # end after so many of these steps; 0: after all
     c.batch_size = batch_size  # rows an update, over all devices
     c.accumulate = 1  # micro-batches an update; exact for weighted losses
 

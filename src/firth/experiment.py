@@ -44,7 +44,7 @@ class Experiment:
     spec: dict
     objective: object
     tokenizer: Tokenizer
-    steps: int
+    steps: int  # of the whole schedule
     batch: Callable[[int], Batch]
     heldout: dict[str, Callable[[], Iterator[Batch]]]
     evaluate_every: int
@@ -52,6 +52,7 @@ class Experiment:
     task: tasks.Task | None = None
     initial: dict = dataclasses.field(default_factory=dict)
     stores: tuple[Store, ...] = ()  # what the batches are read from
+    fresh: tuple[str, ...] = ()  # expressions of parameters of the body that no weights have
 
     @property
     def generator(self) -> dict | None:
@@ -145,8 +146,11 @@ def _finetuning(config, initial, own) -> Experiment:
     tokenizer = _task_tokenizer(data, initial)
     spec = model_spec(config, initial, tokenizer)
     module = family(spec["family"])
+    fresh = ()
     if classifies_pooled(module.Config):
-        spec["pooler"] = True  # what the classifier stands on; fresh if there is none
+        spec["pooler"] = True  # what the classifier stands on
+        if initial is None or "pooler" not in initial.params.get("encoder", {}):
+            fresh = ("^encoder/pooler/",)  # nobody has trained it, so freezing it says nothing
 
     def read(split):
         examples = tasks.load_split(task, split, data.dir or None)
@@ -174,6 +178,7 @@ def _finetuning(config, initial, own) -> Experiment:
         best=f"{task.dev_splits[0]}/{task.main_metric}" if best == "task" else best,
         task=task,
         initial=_initial(initial, objective, spec),
+        fresh=fresh,
     )
 
 

@@ -40,8 +40,8 @@ class Outline:
 
     @property
     def steps(self) -> int:
-        """Updates of the whole run."""
-        return self.config.steps
+        """Updates of the run: those of the whole schedule, or as many as `until` says."""
+        return self.config.get("until", 0) or self.config.steps
 
 
 def outline(config) -> Outline:

@@ -36,12 +36,14 @@ class Program:
     shardings: TrainState
 
 
-def lay_out(model, objective, config, steps: int, mesh) -> Program:
-    """The program of a model and its objective, `steps` long, by a config, on a mesh.
+def lay_out(model, objective, config, steps: int, mesh, fresh: tuple[str, ...] = ()) -> Program:
+    """The program of a model and its objective, by a config, on a mesh.
 
-    The mesh may be of devices that are only described (for compiling ahead of time).
+    `steps` is the length of the schedule. The mesh may be of devices that are only described (for
+    compiling ahead of time). `fresh`: expressions of parameters that are trained whatever the
+    config freezes.
     """
-    optimizer = optim.create_optimizer(config.optimizer, getattr(objective, "frozen", ()))
+    optimizer = optim.create_optimizer(config.optimizer, getattr(objective, "frozen", ()), fresh)
     schedule = optim.create_schedule(config.schedule, steps)
     window = recovery.read_policy(config).window
 
@@ -53,7 +55,7 @@ def lay_out(model, objective, config, steps: int, mesh) -> Program:
     shapes = jax.eval_shape(init, jax.random.key(config.seed, impl=config.rng))
     shardings = partition.shardings_of(shapes, mesh, zero1=config.mesh.get("zero1", False))
     step = jax.jit(
-        make_step(model, objective, optimizer, schedule, config, mesh),
+        make_step(model, objective, optimizer, schedule, config, mesh, fresh),
         in_shardings=(shardings, None),
         out_shardings=(shardings, None, None),
         donate_argnums=0,
@@ -77,17 +79,19 @@ def check_rows(config, mesh):
         )
 
 
-def make_step(model, objective, optimizer, schedule, config, mesh=None):
+def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()):
     """The train step: a pure function (state, batch) -> (state, metrics, squared norms).
 
     Metrics are {name: (sum, weight)}; the norms are one number a parameter, so that the host can
-    name the tensor in which a value stopped being finite. Such a step changes no parameter, and so
-    does one whose loss is a spike.
+    name the tensor in which a value stopped being finite. Such a step changes no parameter and
+    empties the memory, and so does one whose loss is a spike.
     `mesh` is that of the devices that it runs on; without, nothing says where anything lies.
+    `fresh` is as `lay_out` has it.
     """
     static = config.objective.get("static", False)
     policy = recovery.read_policy(config)
-    frozen = optim.path_mask((*config.optimizer.freeze, *getattr(objective, "frozen", ())))
+    still = (*config.optimizer.freeze, *getattr(objective, "frozen", ()))
+    frozen = optim.path_mask(still, but=fresh)
     gradient = make_gradient(model, objective, frozen, config)
     gradient = over_data(gradient, objective, frozen, config, mesh)
 
@@ -121,7 +125,9 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None):
         finite, spike, losses = recovery.judge(state.losses, loss, squares, policy.deviations)
         counts = finite & ~spike
         new = (params, opt_state, carry[0] if carry else {})
-        old = (old_params, state.opt_state, state.carry)
+        # The next batch does not go on where the memory before this one ended.
+        empty = carry_of(objective, model, len(batch["mask"])) if carry else {}
+        old = (old_params, state.opt_state, empty)
         kept = jax.tree.map(lambda new, old: jnp.where(counts, new, old), new, old)
         kept = scatter(kept[0]), *kept[1:]
         state = TrainState(state.step + 1, state.skipped + ~counts, *kept, losses)

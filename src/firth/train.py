@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from firth import experiment, recipe
 from firth.data.pipeline import prefetch
@@ -76,7 +77,7 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         check_fused()
 
     # --------------------------------------------------------------------- state, restore
-    program = lay_out(run.model, run.objective, config, run.steps, mesh)
+    program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh)
     if hosts.leads():
         recipe.record(config, workdir)  # what cannot be built has raised by now
         describe_run(run, workdir)
@@ -86,12 +87,9 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     stack.callback(saves.close)
     if rollbacks:
         saves.discard_after(rollbacks[-1]["step"])
-    restored = saves.restore(program.state.parts())
+    restored, end = saves.restore(program.state.parts()), last_step(config, run.steps)
     if restored is None and config.resume:
-        other = open_checkpoints(config.resume, read_only=True)
-        restored = other.restore(program.state.parts())
-        if restored is None:
-            raise FirthError(f"resume={config.resume}: no checkpoint there")
+        restored = take_over(config, program, end)
     if restored is not None:
         state, meta = program.state.replace(**restored[0]), restored[1]
     else:
@@ -112,10 +110,10 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     evaluator = Evaluator(run, config, mesh)
     journal = Journal(workdir, start)
     stack.callback(journal.close)
-    bar = Progress(run.steps, start, workdir.name, quiet=not config.progress)
+    bar = Progress(end, start, workdir.name, quiet=not config.progress)
     stack.callback(bar.close)
     watch = recovery.Watch(policy, names, rollbacks, journal, bar)
-    meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=run.steps)
+    meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=end)
     terminated = catch_sigterm(stack)
 
     def absorb(number, measured, squares, tokens):
@@ -139,8 +137,8 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     stack.enter_context(jax.transfer_guard("disallow"))
     data = config.data
     batches = prefetch(
-        lambda step: run.batch(recovery.batch_of(step, rollbacks)),
-        *(start, run.steps),
+        recovery.following(run.batch, rollbacks),
+        *(start, end),
         depth=data.prefetch,
         loader=data.loader,
     )
@@ -154,7 +152,7 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         if pending:
             absorb(*pending)
         pending = done, measured, squares, batch["mask"].shape[-1] * config.batch_size
-        last = done == run.steps
+        last = done == end
         evaluates = last or (run.evaluate_every and done % run.evaluate_every == 0)
         agreed = peers.agreed(done, terminated, saves.overdue())
         saves_now = evaluates or saves.due(done, last) or agreed
@@ -190,6 +188,37 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     bar.say(clock.summary())
     clock.write(finished=True)
     return results
+
+
+def last_step(config, steps: int) -> int:
+    """After how many of its schedule's `steps` a run ends: all, or as `until` says."""
+    until = config.get("until", 0)
+    if not 0 <= until <= steps:
+        raise FirthError(f"until={until} is not within the {steps:,} steps; 0 stands for the last")
+    return until or steps
+
+
+def take_over(config, program, end: int):
+    """(parts of the state, meta) of the newest checkpoint of the run that `resume` names.
+
+    The step is among them, so the schedule goes on where that run left it. The memory is emptied:
+    this run may read other text. Raises FirthError for a run that is beyond this one's end.
+    """
+    restored = open_checkpoints(config.resume, read_only=True).restore(program.state.parts())
+    if restored is None:
+        raise FirthError(f"resume={config.resume}: no checkpoint there")
+    parts, meta = restored
+    step = int(jax.device_get(parts["step"]))
+    if step > end:
+        raise FirthError(
+            f"resume={config.resume} is at step {step:,}, but this run ends after {end:,}; "
+            "steps and until count those of the run before, so give more"
+        )
+    log.info("going on from %s after step %s", config.resume, f"{step:,}")
+    if "carry" in parts:
+        empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), parts["carry"])
+        parts["carry"] = jax.device_put(empty, program.shardings.carry)
+    return parts, meta
 
 
 def describe_run(run, workdir: Path):

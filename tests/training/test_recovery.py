@@ -5,9 +5,25 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
+from made_poison import Poisoned
+from made_steps import ROWS, made_batch, small
+from quick import jit
 
 from firth.errors import FirthError
-from firth.training.recovery import Policy, Rollback, Watch, batch_of, judge, read_policy
+from firth.objectives import carry_of
+from firth.outline import outline
+from firth.program import make_step
+from firth.training.optim import create_optimizer, create_schedule
+from firth.training.recovery import (
+    Policy,
+    Rollback,
+    Watch,
+    batch_of,
+    following,
+    judge,
+    read_policy,
+)
+from firth.training.state import TrainState
 
 NAMES = ["encoder/a", "encoder/b"]
 FINE = np.array([1.0, 2.0], np.float32)
@@ -66,6 +82,67 @@ def test_batches_count_on_from_the_newest_rollback_that_applies():
     assert [batch_of(step, twice) for step in (18, 19, 20, 24)] == [18, 31, 32, 36]
     apart = [*once, {"step": 40, "batch": 52}]
     assert [batch_of(step, apart) for step in (19, 39, 40)] == [19, 45, 52]
+
+
+def test_rows_begin_another_text_where_the_number_of_the_batch_jumps():
+    """Batches 20 to 25 are left out: batch 26 does not go on where batch 19 ended."""
+
+    def view(number):  # the last batch of every ten begins its streams anew
+        return {"number": number, "reset": np.array([number % 10 == 9, False])}
+
+    batch = following(view, [{"step": 20, "batch": 26}])
+    assert [batch(step)["number"] for step in (0, 19, 20, 21)] == [0, 19, 26, 27]
+    assert [batch(step)["reset"].tolist() for step in (0, 9, 19, 20, 21, 23)] == [
+        [False, False],
+        [True, False],
+        [True, False],
+        [True, True],
+        [False, False],
+        [True, False],
+    ]
+    first = following(view, [{"step": 0, "batch": 6}])  # nothing is remembered before step 0
+    assert not first(0)["reset"].any() and first(0)["number"] == 6
+    assert following(lambda number: {"number": number}, [{"step": 2, "batch": 5}])(2) == {
+        "number": 5
+    }
+
+
+@pytest.fixture(scope="module")
+def remembering():
+    """(state, function of a state and a poison) of the train step of a tiny Transformer-XL."""
+    config = small("transformer_xl", {"spike.deviations": 9.0, "spike.window": 2})
+    run = outline(config)
+    objective = Poisoned(run.objective)
+    optimizer = create_optimizer(config.optimizer)
+    schedule = create_schedule(config.schedule, 10)
+    batch = made_batch(run.batch, np.random.default_rng(0)) | {"reset": np.zeros(ROWS, bool)}
+    params = jit(run.model.init)(jax.random.key(0), batch["tokens"])["params"]
+    carry = carry_of(objective, run.model, ROWS)
+    step = jit(make_step(run.model, objective, optimizer, schedule, config))
+
+    def poisoned(state, poison=0.0):
+        return step(state, batch | {"poison": np.full(ROWS, poison, np.float32)})[:2]
+
+    return TrainState.create(params, optimizer, carry, window=2), poisoned
+
+
+@pytest.mark.parametrize(("poison", "said"), [(np.nan, "skipped"), (1e4, "spike")])
+def test_a_step_that_is_left_out_forgets_what_was_remembered(remembering, poison, said):
+    """The batch after it does not go on where the one before it ended."""
+    state, step = remembering
+    for _ in range(3):
+        state, _ = step(state)
+    assert int(state.skipped) == 0 and (np.asarray(state.carry["filled"]) > 0).all()
+    after, measured = step(state, poison)
+    assert int(after.skipped) == 1 and bool(measured["spike"][0]) == (said == "spike")
+    assert not np.asarray(after.carry["filled"]).any()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.carry))
+    for one, other in zip(
+        jax.tree.leaves(state.params), jax.tree.leaves(after.params), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    further, _ = step(after)
+    assert np.asarray(further.carry["filled"]).all(), "it remembers anew"
 
 
 # ----------------------------------------------------------------------------------- policy

@@ -142,14 +142,17 @@ SCHEDULES = {
 # --------------------------------------------------------------------------------- optimisers
 
 
-def create_optimizer(spec, frozen: tuple[str, ...] = ()) -> optax.GradientTransformation:
+def create_optimizer(
+    spec, frozen: tuple[str, ...] = (), fresh: tuple[str, ...] = ()
+) -> optax.GradientTransformation:
     """Build the chain clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
 
     `spec` holds: `name` ("adamw" or "lamb"), `b1`, `b2`, `eps`, `bias_correction`,
     `weight_decay`, `decay_exclude` (regular expressions on parameter paths), `clip_norm` (0: off),
     `multipliers` (pairs of expression and factor; the first that matches counts), `freeze`
     (expressions; those parameters get no update and no moments), and perhaps `layer_decay` with
-    `legacy_layer_decay` (see `scale_by_depth`). `frozen` are further expressions to freeze.
+    `legacy_layer_decay` (see `scale_by_depth`). `frozen` are further expressions to freeze, and
+    `fresh` those of parameters that are trained whatever freezes them.
 
     Raises FirthError for what is no expression, and on `init` for an expression of `multipliers`
     or `freeze` that matches no parameter.
@@ -171,8 +174,8 @@ def create_optimizer(spec, frozen: tuple[str, ...] = ()) -> optax.GradientTransf
     chain = optax.chain(*parts)
     if frozen := (*spec.freeze, *frozen):
         chain = optax.chain(
-            optax.masked(chain, path_mask(frozen, invert=True)),
-            optax.masked(optax.set_to_zero(), path_mask(frozen)),
+            optax.masked(chain, path_mask(frozen, invert=True, but=fresh)),
+            optax.masked(optax.set_to_zero(), path_mask(frozen, but=fresh)),
         )
 
     def init(params):
@@ -214,12 +217,19 @@ def _check_matches(spec, paths):
             )
 
 
-def path_mask(patterns, invert: bool = False):
-    """Function from a parameter tree to a tree of bool: does any expression match the path?"""
-    compiled = [re.compile(p) for p in patterns]
+def path_mask(patterns, invert: bool = False, but=()):
+    """Function from a parameter tree to a tree of bool: does any expression match the path?
+
+    A path that one of `but` matches counts as matched by none.
+    """
+    compiled, excepted = ([re.compile(p) for p in given] for given in (patterns, but))
+
+    def matches(path):
+        found, spared = (any(p.search(path) for p in ps) for ps in (compiled, excepted))
+        return found and not spared
 
     def mask(tree):
-        return map_with_path(lambda path, _: any(p.search(path) for p in compiled) != invert, tree)
+        return map_with_path(lambda path, _: matches(path) != invert, tree)
 
     return mask
 

@@ -1,6 +1,7 @@
 """Steps that go wrong: a loss or gradient that is not finite, or a loss far above those before it.
 
-The step finds out on the device, and changes nothing but its count and the window of losses. What
+The step finds out on the device, and changes nothing but its count and the window of losses; what
+a model remembers it forgets, since the next batch goes on after the one that was left out. What
 follows is up to the recipe, by `nonfinite` and `spike.policy`:
 
     stop      the run ends; what is saved holds the parameters before the step
@@ -118,6 +119,24 @@ def batch_of(step: int, rollbacks: list[dict]) -> int:
     return next(
         (b["batch"] + step - b["step"] for b in reversed(rollbacks) if step >= b["step"]), step
     )
+
+
+def following(batch, rollbacks: list[dict]):
+    """`batch(step)` of a view without the batches that rollbacks leave out: a function of the step.
+
+    Where the number of the batch jumps, a model with a memory remembers another text than the rows
+    go on with; `reset` is then set for all of them.
+    """
+
+    def numbered(step: int) -> dict[str, np.ndarray]:
+        number = batch_of(step, rollbacks)
+        rows = batch(number)
+        jumps = step > 0 and number != batch_of(step - 1, rollbacks) + 1
+        if jumps and "reset" in rows:
+            rows = rows | {"reset": np.ones_like(rows["reset"])}
+        return rows
+
+    return numbered
 
 
 class Watch:
