@@ -35,7 +35,7 @@ class PermutationLM:
     With `reuse`, a row is two parts that are permuted on their own: the first `reuse` tokens, which
     the memory (of `memory` places) keeps, and the rest, which sees all of the first. Within a part
     the order repeats from block to block of `perm_size` tokens (0: one block). `backwards`: the
-    second half of the rows runs from right to left.
+    second half of the rows runs from right to left; their spans, too, begin where words begin.
     """
 
     special_ids: tuple[int, ...]
@@ -112,14 +112,18 @@ class PermutationLM:
         keys_B = mask.row_keys(key, batch)
         ordinary_BL = mask_BL & ~jnp.isin(tokens_BL, jnp.asarray(self.special_ids))
         starts_BL = jnp.asarray(self.word_starts)[tokens_BL]
+        rows = len(tokens_BL)
+        # The rows that `two_streams` gives the negated distances.
+        backward_B = (jnp.arange(rows) >= rows // 2) & self.backwards
         parts = self._parts(tokens_BL.shape[1])
         positions, weights, ranks = [], [], []
         for number, part in enumerate(parts):
             # As the released code: the first of two halves takes the odd one.
             slots = (self.max_predictions + len(parts) - 1 - number) // len(parts)
-            place = jax.vmap(self._place, in_axes=(0, 0, 0, None))
+            place = jax.vmap(self._place, in_axes=(0, 0, 0, 0, None))
             part_keys_B = jax.vmap(lambda k, n=number: jax.random.fold_in(k, n))(keys_B)
-            found = place(part_keys_B, ordinary_BL[:, part], starts_BL[:, part], slots)
+            ordinary_BS, starts_BS = ordinary_BL[:, part], starts_BL[:, part]
+            found = place(part_keys_B, ordinary_BS, starts_BS, backward_B, slots)
             positions_BP, weights_BP, order_BS = found
             positions.append(positions_BP + part.start)
             weights.append(weights_BP)
@@ -132,19 +136,22 @@ class PermutationLM:
             "target_weights": jnp.concatenate(weights, axis=1),
         }
 
-    def _place(self, key, ordinary_S, starts_S, slots: int):
+    def _place(self, key, ordinary_S, starts_S, backward, slots: int):
         """(positions [G], weights [G], ranks [S]) of one part of one row.
 
-        Ranks are 0 for what comes first, and 1 + the place in the order for the others.
+        Ranks are 0 for what comes first, and 1 + the place in the order for the others. Targets
+        are chosen in the order of the text: a part that runs `backward` is turned, and they again.
         """
         size = ordinary_S.shape[0]
         span_key, fill_key, order_key = jax.random.split(key, 3)
         score_S = jax.random.uniform(fill_key, (size,))
         if self.selection == "span":
+            starts_S = jnp.where(backward, starts_S[::-1], starts_S)
             chosen_S = spans.scattered_spans(
                 span_key, starts_S, slots, self.alpha, self.beta, words=self.unit == "word"
             )
             score_S += 2.0 * chosen_S  # what the spans leave of the slots, single tokens fill
+        score_S = jnp.where(backward, score_S[::-1], score_S)
         top_G, positions_G = jax.lax.top_k(jnp.where(ordinary_S, score_S, -1.0), slots)
         weights_G = (top_G >= 0).astype(jnp.float32)
         target_S = jnp.zeros(size, bool).at[positions_G].max(weights_G > 0)
