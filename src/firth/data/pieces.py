@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import re
+import string
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from firth.files import write_json
 
 _SPACE = "▁"  # what the models write for a space
 _FOLDING_CLASSES = ("XLNetTokenizer", "AlbertTokenizer")
+# A lone one of these begins a word in both codes; the apostrophe, "=" and ">" are not among them.
+_PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+_ALBERT_CONTINUES = _PUNCTUATION | frozenset(string.ascii_lowercase)
 _TRAINING_THREADS = 2  # fixed, because the order of float sums, and so the result, follows it
 
 
@@ -134,7 +138,20 @@ class PieceTokenizer(Tokenizer):
         write_json(directory / "tokenizer_config.json", config)
 
     def _begins_word(self, token: str) -> bool:
-        return token.startswith(_SPACE)
+        """As the code that masks for the vocabulary's family decides.
+
+        XLNet's (`_is_start_piece`) and ALBERT's (`_is_start_piece_sp`) take a piece that begins
+        with a space or "<" and a lone character of `_PUNCTUATION`. ALBERT's adds every piece with
+        a character other than those and the letters a to z in both cases: a digit, "'", "=", ">"
+        or any letter beyond ASCII. In other models a word begins at a space.
+        """
+        if token.startswith(_SPACE):
+            return True
+        if self._class not in _FOLDING_CLASSES:
+            return False
+        if token.startswith("<") or token in _PUNCTUATION:
+            return True
+        return self._class == "AlbertTokenizer" and not _ALBERT_CONTINUES.issuperset(token.lower())
 
     def _encode(self, text: str, special: bool) -> Encoded:
         rows = []  # (id, begin, end, word) of each token

@@ -110,7 +110,8 @@ class Tokenizer(abc.ABC):
     def word_starts(self) -> np.ndarray:
         """Bool [vocab_size]: this token begins a word (no `##`; `Ġ`; `▁`); True for specials.
 
-        In word and character vocabularies every token is a word of its own.
+        In word and character vocabularies every token is a word of its own; in those of XLNet and
+        ALBERT punctuation is, as in their data code, though `Encoded.words` goes by spaces alone.
         By the token alone, so in byte-level BPE the first word of a text and punctuation, which
         follow no space, count as continuing; `Encoded.words` numbers the words exactly.
         """
