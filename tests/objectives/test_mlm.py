@@ -247,18 +247,20 @@ TOKENIZER = SimpleNamespace(
     mask_id=4,
     pad_id=0,
     cls_id=2,
-    sep_id=None,
+    sep_id=3,
     vocab_size=V,
     word_starts=np.ones(V, bool),
-    special_ids=frozenset({0, 1, 2, 4}),
+    special_ids=frozenset({0, 1, 2, 3, 4}),
 )
 
 
 def test_from_config_takes_its_ids_from_the_tokenizer():
     objective = from_config(dict(FIELDS, pairs="nsp"), Given(TOKENIZER))
-    assert objective.special_ids == (0, 2) and objective.mask_id == 4
+    assert set(objective.special_ids) == {PAD, CLS, SEP} and objective.mask_id == MASK
     assert objective.rates == (0.8, 0.1) and objective.vocab_size == V
-    assert objective.reserved_ids == (0, 1, 2, 4)
+    assert objective.reserved_ids == (0, 1, 2, 3, 4)
+    alone = SimpleNamespace(**vars(TOKENIZER) | {"sep_id": None})
+    assert set(from_config(dict(FIELDS), Given(alone)).special_ids) == {PAD, CLS}
 
 
 def test_a_config_without_the_newer_fields_is_that_of_bert():
@@ -281,8 +283,8 @@ def test_a_config_by_frequency_gets_its_weights_from_the_counts(fields, smoothin
     counts = np.arange(V) ** 2
     fields = FIELDS | {"masking": "frequency"} | fields
     weights = from_config(fields, Given(TOKENIZER, counts=lambda: counts)).token_weights
-    assert set(np.flatnonzero(weights == 0)) == {0, 1, 2, 4}
-    np.testing.assert_allclose(weights[[3, 40]], [9**-smoothing, 1600**-smoothing], rtol=1e-6)
+    assert set(np.flatnonzero(weights == 0)) == {0, 1, 2, 3, 4}
+    np.testing.assert_allclose(weights[[5, 40]], [25**-smoothing, 1600**-smoothing], rtol=1e-6)
 
 
 @pytest.mark.parametrize("masking", MASKINGS)
@@ -295,6 +297,8 @@ def test_every_masking_and_counting_gives_batches_of_the_same_form(clean, maskin
         assert batch[name].shape == (B, L)
         assert batch[name].dtype == (np.float32 if "weights" in name else np.int32)
     assert 0 < batch["target_weights"].sum() < B * L and batch["target_weights"][5].sum() == 0
+    used = np.asarray(batch["target_weights"]) > 0
+    assert not np.isin(np.asarray(batch["targets"])[used], SPECIAL).any()
 
 
 @pytest.mark.parametrize(
