@@ -129,6 +129,19 @@ def test_single_tokens():
     assert counts[~ordinary.any(0)].sum() == 0 and counts[:16].sum() == counts[16:].sum() == 64 * 3
 
 
+def test_parts_and_rows_draw_on_their_own():
+    """Rows all alike whose second half repeats the first: no two choose or order alike."""
+    tokens = np.tile(np.random.default_rng(0).integers(5, 60, 16), (40, 2)).astype(np.int32)
+    batch = jax.device_get(corrupt(SMALL)(make_batch(tokens, tokens > 0), jax.random.key(0)))
+    positions = np.sort(batch["positions"], axis=1)
+    halves = [positions[:, :3], positions[:, 3:] - 16]
+    assert (halves[0] == halves[1]).all(1).mean() < 0.2
+    for half in halves:
+        assert len({row.tobytes() for row in half}) > 20
+    orders = [np.argsort(part, axis=1)[:, -3:] for part in np.split(batch["ranks"], 2, axis=1)]
+    assert (orders[0] == orders[1]).all(1).mean() < 0.2
+
+
 def test_slots_that_nothing_fills_weigh_nothing():
     tokens = np.full((2, 32), SEP, np.int32)
     tokens[:, :2] = 9

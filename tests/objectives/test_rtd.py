@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick import jit
+from scipy.stats import chisquare
 
 from firth.errors import FirthError
 from firth.experiment import create_model
-from firth.models.model import bound, overlay, parameter_count
+from firth.models.model import bound, overlay
 from firth.objectives import Given
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.rtd import VARIANTS, ReplacedTokens, from_config
@@ -80,9 +81,32 @@ def test_samples_stand_at_the_masked_positions_alone(clean):
     used = np.asarray(batch["target_weights"]) > 0
     chosen[np.nonzero(used)[0], np.asarray(batch["positions"])[used]] = True
     assert changed.any() and not (changed & ~chosen).any()
-    # Uniform logits: all but 1 in V draws change the token.
+    # Uniform logits: all but 1 in V draws change the token, and no more masks than that stay.
     assert changed.sum() >= 0.8 * chosen.sum()
-    assert not (np.asarray(filled)[chosen] == 4).all()  # masks do not stay
+    assert (np.asarray(batch["tokens"])[chosen] == 4).sum() > 5
+    assert (np.asarray(filled)[chosen] == 4).mean() < 0.2
+
+
+@pytest.mark.parametrize("correct", [True, False])
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_samples_follow_the_generators_softmax_at_the_temperature(temperature, correct):
+    """p(x) in proportion to exp(logit / T), the original left out where that is asked for."""
+    objective = ReplacedTokens(MASKED, temperature=temperature, correct=correct)
+    logits, rows = np.random.default_rng(0).normal(size=V), 4000
+    batch = {
+        "original": jnp.full((rows, L), 9),
+        "positions": jnp.tile(jnp.arange(5), (rows, 1)),
+        "targets": jnp.full((rows, 5), 9),
+        "target_weights": jnp.ones((rows, 5)),
+        "uniform": jax.random.uniform(jax.random.key(0), (rows, 5, 2)),
+    }
+    filled = objective.fill(jnp.broadcast_to(jnp.asarray(logits, jnp.float32), (rows, 5, V)), batch)
+    counts = np.bincount(np.asarray(filled)[:, :5].ravel(), minlength=V)
+    chance = np.exp(logits / temperature) * (correct | (np.arange(V) != 9))
+    likely = chance > 0
+    assert counts[~likely].sum() == 0 and (np.asarray(filled)[:, 5:] == 9).all()
+    expected = (chance / chance.sum() * 5 * rows)[likely]
+    assert chisquare(counts[likely], expected).pvalue > 1e-4
 
 
 def test_a_perfect_generator_leaves_nothing_to_detect(clean):
@@ -266,7 +290,8 @@ def test_a_generator_is_as_wide_and_deep_as_asked():
     assert part["tied"] and part["generator"]["num_layers"] == 2
     generator = {n: part["generator"][n] for n in ("hidden_size", "num_heads", "embedding_size")}
     assert generator == dict(hidden_size=32, num_heads=2, embedding_size=20)
-    assert parameter_count(jax.eval_shape(lambda: made(objective)[1])["generator"]) > 0
+    shapes = jax.eval_shape(lambda: made(objective)[1])["generator"]["encoder"]["stack"]
+    assert list(shapes) == ["layer_0"] and shapes["layer_0"]["mlp_in"]["kernel"].shape == (8, 12)
 
 
 def saved(seed=5, **changes):

@@ -4,11 +4,13 @@ The totals come from the function that the train step differentiates, in trainin
 references take nothing but logits and hidden states from the model, and which tokens were chosen.
 """
 
+import collections
 import dataclasses
 import functools
 from pathlib import Path
 from types import SimpleNamespace
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,6 +93,49 @@ def is_chosen(batch):
     chosen[row, np.asarray(batch["positions"])[row, slot]] = True
     assert chosen.sum() == len(row) > 6
     return chosen
+
+
+# -------------------------------------------------------------------------------------- dropout
+
+
+def told(objective, model, batch, train):
+    """{encoder or head: what it and all within it were told about `train`}."""
+    found = collections.defaultdict(set)
+
+    def listen(call, args, kwargs, context):
+        if "train" in kwargs and (path := context.module.path):
+            found["/".join(path[: 1 + (path[0] in ("generator", "teacher"))])].add(kwargs["train"])
+        return call(*args, **kwargs)
+
+    params = jax.eval_shape(model.init, jax.random.key(0), batch["tokens"])["params"]
+    run = bound(model, functools.partial(objective.losses, train=train))
+    with nn.intercept_methods(listen):
+        jax.eval_shape(lambda p, b: run(p, b, rngs={"dropout": jax.random.key(0)}), params, batch)
+    return found
+
+
+def kinds():
+    """Every objective with the modules that it trains and, last, those that it does not."""
+    encoder = dict.fromkeys(["encoder"])
+    yield MASKED, BODY, encoder, ()
+    tokens = ReplacedTokens(MASKED, sharing="none")
+    yield tokens, BODY | dict(family="electra"), ["encoder", "generator/encoder"], ()
+    yield Distill(MASKED, teacher(), width=8), BODY, encoder, ["teacher/encoder"]
+    yield CausalLM(), RELATIVE | dict(family="transformer_xl"), encoder, ()
+    starts = np.ones(V, bool)
+    yield PermutationLM(SPECIAL, 4, starts), RELATIVE | dict(family="xlnet"), encoder, ()
+    gpt = BODY | dict(family="gpt")
+    yield Finetune(both_orders=True, lm_weight=1.0), gpt, ["encoder", "classifier"], ()
+
+
+def test_training_drops_out_everywhere_but_in_the_teacher(clean):
+    extra = {"following": clean["next"], "labels": clean["next"], "weight": jnp.ones(B)}
+    for objective, body, trained, constant in kinds():
+        model = create_model(body, objective)
+        batch = jax.eval_shape(objective.corrupt, clean | extra, jax.random.key(0))
+        for train in (False, True):
+            flags = told(objective, model, batch, train)
+            assert flags == {name: {train} for name in trained} | {n: {False} for n in constant}
 
 
 # ------------------------------------------------------------------------------ masks and pairs
