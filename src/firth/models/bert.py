@@ -70,6 +70,7 @@ class Config:
     classifier_norm: ClassVar[bool] = False
     classifier_bias: ClassVar[bool] = True
     truncated: ClassVar[bool] = True  # initial weights lie within two standard deviations
+    attention_output_dropout: ClassVar[bool] = True  # before the residual sum
     causal: ClassVar[bool] = False  # whether a token sees only those before it
     lm_bias: ClassVar[bool] = True  # of the head that scores the next token
 

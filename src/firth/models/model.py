@@ -27,8 +27,9 @@ BODIES = frozenset(
 class Encoded:
     """What an encoder returns. N layers, B batch, L length, D hidden size, H heads.
 
-    last: [B, L, D], the last layer (equal to `hidden[-1]`).
-    hidden: [N+1, B, L, D], the embeddings and every layer.
+    last: [B, L, D], what heads stand on: `hidden[-1]`, in training after the dropout that some
+      families put there.
+    hidden: [N+1, B, L, D], the embeddings and what comes out of every layer.
     pooled: [B, D], or None where the family has no pooler.
     attentions: probabilities [N, B, H, L, L], or None unless they were asked for.
     memory: what the same rows' next segment attends to, or None where the family has no memory.

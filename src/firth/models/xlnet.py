@@ -168,7 +168,8 @@ class Encoder(nn.Module):
           kept: how many of the first positions the memory keeps; all by default.
           backwards: the second half of the rows runs from right to left.
 
-        Returns what the content stream gives, and the query stream's last hidden states [B, P, D].
+        Returns what the content stream gives, and the query stream's last hidden states [B, P, D];
+        in training dropout falls on these, and on no `last` of the content stream.
         """
         e_BLD = self.embed(tokens_BL, segments_BL, mask_BL, train=train)
         order = (ranks_BL, positions_BP)
@@ -211,6 +212,10 @@ class Encoder(nn.Module):
         )
         hidden = jnp.concatenate([e_BLD[None], layers])
         remembered = None if memory is None else remember(memory, hidden[:-1], kept)
+        if query_BPD is None:  # dropout falls on the stream that is put out
+            last_BLD = self.drop(last_BLD, train=train)
+        else:
+            query_BPD = self.drop(query_BPD, train=train)
         return Encoded(last_BLD, hidden, None, probs, remembered), query_BPD
 
     @nn.nowrap
