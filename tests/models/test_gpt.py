@@ -74,23 +74,6 @@ def test_every_leaf_is_sharded_by_a_rule(family):
         assert jax.tree.structure(shardings) == jax.tree.structure(shapes["params"])
 
 
-@pytest.mark.parametrize(("family", "narrower"), [("gpt", 1.0), ("gpt2", 8**-0.5)])
-def test_kernels_begin_normal_and_narrower_on_the_residual_stream(family, narrower):
-    model = create(dict(family=family) | SPEC | dict(hidden_size=96, num_layers=4))
-    params = jit(model.init)(jax.random.key(0), tokens())["params"]["encoder"]
-    layer = params["stack"]["layer_1"]
-    for kernel, stddev in (
-        (params["word"]["embedding"], 0.02),
-        (params["position"]["embedding"], 0.02),
-        (layer["attention"]["qkv"]["kernel"], 0.02),
-        (layer["mlp_in"]["kernel"], 0.02),
-        (layer["attention"]["output"]["kernel"], 0.02 * narrower),
-        (layer["mlp_out"]["kernel"], 0.02 * narrower),
-    ):
-        assert np.std(kernel) == pytest.approx(stddev, rel=0.1)
-        assert np.abs(kernel).max() > 2.2 * stddev  # not truncated
-
-
 def test_unknown_sizes_and_rates_are_refused():
     with pytest.raises(FirthError, match="GPT-2 has no size 'huge'"):
         gpt2.size("huge")

@@ -11,7 +11,14 @@ import jax.numpy as jnp
 
 from firth.layers.attention import attend
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import ACTIVATIONS, dense, layer_norm, rematerialised, scanned
+from firth.layers.transformer import (
+    ACTIVATIONS,
+    dense,
+    initializer,
+    layer_norm,
+    rematerialised,
+    scanned,
+)
 
 
 def causal_mask(mask_BL):
@@ -63,7 +70,9 @@ class CausalAttention(nn.Module):
         dropout = Dropout(c.attention_dropout)
         v_BMHK = v_BHMK.swapaxes(1, 2)
         out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, dropout, train=train)
-        out_BLD = dense(c, D, "output", scale=c.residual_scale)(out_BLHK.reshape(B, L, D))
+        out_BLD = dense(c, D, "output", init=initializer(c, c.residual_scale))(
+            out_BLHK.reshape(B, L, D)
+        )
         return out_BLD, probs_BHLM, past
 
 
@@ -86,7 +95,8 @@ class Block(nn.Module):
         x_BLD = x_BLD if c.pre_norm else attention_norm(x_BLD)
         seen_BLD = mlp_norm(x_BLD) if c.pre_norm else x_BLD
         h_BLF = ACTIVATIONS[c.activation](dense(c, c.intermediate_size, "mlp_in")(seen_BLD))
-        out_BLD = dense(c, c.hidden_size, "mlp_out", scale=c.residual_scale)(h_BLF)
+        narrowed = initializer(c, c.residual_scale)
+        out_BLD = dense(c, c.hidden_size, "mlp_out", init=narrowed)(h_BLF)
         x_BLD += drop(out_BLD, train=train)
         x_BLD = x_BLD if c.pre_norm else mlp_norm(x_BLD)
         return x_BLD, (x_BLD, probs if attentions else None, past)

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import ACTIVATIONS, dense, layer_norm
+from firth.layers.transformer import ACTIVATIONS, dense, edge_initializer, layer_norm
 
 
 class MaskedLMHead(nn.Module):
@@ -72,7 +72,8 @@ class ClassifierHead(nn.Module):
             if c.classifier_norm:
                 x_BD = layer_norm(c, "norm")(x_BD)
         x_BD = drop(x_BD, train=train)
-        return dense(c, self.num_labels, "dense", c.classifier_bias)(x_BD).astype(jnp.float32)
+        last = dense(c, self.num_labels, "dense", c.classifier_bias, edge_initializer(c))
+        return last(x_BD).astype(jnp.float32)
 
 
 class TokenHead(nn.Module):
@@ -85,4 +86,5 @@ class TokenHead(nn.Module):
         """Logits float32 [B, L]."""
         c = self.config
         h_BLD = ACTIVATIONS[c.activation](dense(c, c.hidden_size, "hidden")(hidden_BLD))
-        return dense(c, 1, "dense", bias=True)(h_BLD)[..., 0].astype(jnp.float32)
+        last = dense(c, 1, "dense", bias=True, init=edge_initializer(c))
+        return last(h_BLD)[..., 0].astype(jnp.float32)

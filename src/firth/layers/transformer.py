@@ -65,18 +65,18 @@ def layer_norm(config, name: str | None = None) -> nn.LayerNorm:
 
 
 def dense(
-    config, features: int, name: str | None = None, bias: bool | None = None, scale: float = 1.0
+    config, features: int, name: str | None = None, bias: bool | None = None, init=None
 ) -> nn.Dense:
-    """Map with the family's initialiser and compute dtype; parameters are float32.
+    """Map with the family's compute dtype; parameters are float32.
 
-    It has a bias where the family's layers have one (`config.bias`), or as `bias` says. `scale` is
-    that of its initial kernel.
+    It has a bias where the family's layers have one (`config.bias`), or as `bias` says. `init`
+    makes its initial kernel, by default as the family's `initializer`.
     """
     return nn.Dense(
         features,
         dtype=config.dtype,
         use_bias=config.bias if bias is None else bias,
-        kernel_init=initializer(config, scale),
+        kernel_init=init or initializer(config),
         name=name,
     )
 
@@ -85,6 +85,15 @@ def initializer(config, scale: float = 1.0) -> nn.initializers.Initializer:
     """Normal, for most families truncated at two standard deviations and not rescaled (as TF1)."""
     normal = nn.initializers.truncated_normal if config.truncated else nn.initializers.normal
     return normal(config.init_stddev * scale)
+
+
+def edge_initializer(config) -> nn.initializers.Initializer:
+    """For what leads from the embeddings to the layers, and for the last layer of a head.
+
+    The released code of some families (`config.glorot_edges`) names no initialiser there, which
+    means Glorot's uniform one: within sqrt(6 / (inputs + outputs)).
+    """
+    return nn.initializers.glorot_uniform() if config.glorot_edges else initializer(config)
 
 
 class Block(nn.Module):

@@ -18,6 +18,7 @@ from firth.layers.transformer import (
     Stack,
     check_body,
     dense,
+    edge_initializer,
     initializer,
     layer_norm,
 )
@@ -70,6 +71,7 @@ class Config:
     classifier_norm: ClassVar[bool] = False
     classifier_bias: ClassVar[bool] = True
     truncated: ClassVar[bool] = True  # initial weights lie within two standard deviations
+    glorot_edges: ClassVar[bool] = False  # see `layers.transformer.edge_initializer`
     attention_output_dropout: ClassVar[bool] = True  # before the residual sum
     causal: ClassVar[bool] = False  # whether a token sees only those before it
     lm_bias: ClassVar[bool] = True  # of the head that scores the next token
@@ -108,8 +110,20 @@ class Config:
         """Row of the position table that the first token gets."""
         return 0
 
+    @property
+    def padding_row(self) -> int | None:
+        """Row of the word and position tables that begins as zeros, or None."""
+        return None
+
     def __post_init__(self):
         check_body(self)
+
+
+def zero_row(init, row: int | None):
+    """The initialiser with zeros in one row of what it makes; itself where `row` is None."""
+    if row is None:
+        return init
+    return lambda *args: init(*args).at[row].set(0)
 
 
 class Encoder(nn.Module):
@@ -122,17 +136,18 @@ class Encoder(nn.Module):
         """Name the parts."""
         c = self.config
 
-        def table(rows):
-            return nn.Embed(rows, c.embedding_width, embedding_init=initializer(c), dtype=c.dtype)
+        def table(rows, init):
+            return nn.Embed(rows, c.embedding_width, embedding_init=init, dtype=c.dtype)
 
-        self.word = table(c.vocab_size)
-        self.position = table(c.first_position + c.max_length)
+        padded = zero_row(initializer(c), c.padding_row)
+        self.word = table(c.vocab_size, padded)
+        self.position = table(c.first_position + c.max_length, padded)
         if c.type_vocab_size:
-            self.type = table(c.type_vocab_size)
+            self.type = table(c.type_vocab_size, initializer(c))
         self.norm = layer_norm(c)
         self.drop = Dropout(c.dropout)
         if c.projects:
-            self.project = dense(c, c.hidden_size)
+            self.project = dense(c, c.hidden_size, init=edge_initializer(c))
         self.stack = self.stack_of(c)
         if c.pooler:
             self.pooler = dense(c, c.hidden_size)

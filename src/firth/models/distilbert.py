@@ -22,6 +22,7 @@ def size(name: str) -> dict:
 class Config(bert.Config):
     """As BERT's, with DistilBERT-base as the default."""
 
+    truncated: ClassVar[bool] = False
     attention_output_dropout: ClassVar[bool] = False
     classifier_hidden: ClassVar[str] = "relu"
     classifier_input_dropout: ClassVar[bool] = False

@@ -34,6 +34,7 @@ def size(name: str) -> dict:
 class Config(bert.Config):
     """As BERT's, with ELECTRA-small as the default."""
 
+    glorot_edges: ClassVar[bool] = True
     head_activation: ClassVar[str] = "gelu"
     classifier_hidden: ClassVar[str] = "gelu"
 

@@ -49,6 +49,7 @@ class Config:
     classifier_bias: ClassVar[bool] = False
     pooler: ClassVar[bool] = False
     truncated: ClassVar[bool] = False
+    glorot_edges: ClassVar[bool] = False
     first_position: ClassVar[int] = 0
     type_vocab_size: ClassVar[int] = 1
     causal: ClassVar[bool] = True

@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth.errors import FirthError
 from firth.layers.heads import ClassifierHead, LanguageModelHead, MaskedLMHead, TokenHead
-from firth.layers.transformer import dense
+from firth.layers.transformer import dense, edge_initializer
 from firth.models import FAMILIES
 
 # Heads that a model keeps beyond the run that made it; a bridge means nothing without its teacher.
@@ -77,7 +77,7 @@ class Model(nn.Module):
         if "rtd" in self.heads:
             self.rtd_head = TokenHead(c, name="rtd")
         if "copy" in self.heads:
-            self.copy_head = dense(c, 1, "copy", bias=True)
+            self.copy_head = dense(c, 1, "copy", bias=True, init=edge_initializer(c))
         if "bridge" in self.heads:
             self.bridge_head = dense(c, self.teacher.encoder.config.hidden_size, "bridge")
         if "classifier" in self.heads:

@@ -61,6 +61,7 @@ class Config:
     classifier_norm: ClassVar[bool] = True
     classifier_bias: ClassVar[bool] = True
     truncated: ClassVar[bool] = True
+    glorot_edges: ClassVar[bool] = False
     pre_norm: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     lm_bias: ClassVar[bool] = True

@@ -26,6 +26,7 @@ def size(name: str) -> dict:
 class Config(bert.Config):
     """As BERT's, with RoBERTa-base as the default; `pad_id` decides where positions begin."""
 
+    truncated: ClassVar[bool] = False
     head_activation: ClassVar[str] = "gelu"
     classifier_hidden: ClassVar[str] = "tanh"
 
@@ -39,6 +40,11 @@ class Config(bert.Config):
     def first_position(self) -> int:
         """Row of the position table that the first token gets."""
         return self.pad_id + 1
+
+    @property
+    def padding_row(self) -> int:
+        """Row of the word and position tables that begins as zeros, as fairseq's do."""
+        return self.pad_id
 
 
 # ---------------------------------------------------------------- published names (Hugging Face)

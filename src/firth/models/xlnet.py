@@ -46,6 +46,7 @@ class Config:
     classifier_bias: ClassVar[bool] = True
     pooler: ClassVar[bool] = False
     truncated: ClassVar[bool] = False
+    glorot_edges: ClassVar[bool] = False
     causal: ClassVar[bool] = False
     lm_bias: ClassVar[bool] = True
     segments: ClassVar[bool] = True
@@ -93,9 +94,9 @@ class Encoder(nn.Module):
             c.vocab_size, c.hidden_size, embedding_init=initializer(c), dtype=c.dtype
         )
         if c.segments:  # what the query stream begins with; causal models have none
-            self.mask_embedding = self.param(
-                "mask_embedding", initializer(c), (1, 1, c.hidden_size)
-            )
+            # The released code names no initialiser here, which means Glorot's uniform one.
+            init = nn.initializers.glorot_uniform()
+            self.mask_embedding = self.param("mask_embedding", init, (1, 1, c.hidden_size))
         self.drop = Dropout(c.dropout)
         self.stack = Stack(c)
 
