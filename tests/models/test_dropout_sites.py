@@ -5,12 +5,15 @@ same array, before or after the same sum, norm and activation. Where the release
 transformers does not, or the other way round, the torch side is told to (`as_released`).
 """
 
+import dataclasses
 import functools
 import inspect
 
 import jax
+import jax.numpy as jnp
 import made_families
 import made_models
+import made_steps
 import numpy as np
 import pytest
 from made_dropout import EMBEDDING, RATES, dropped_as, recorded, sites
@@ -18,6 +21,8 @@ from quick import jit
 
 from firth.exchange import read_model
 from firth.models.model import bound, family
+from firth.objectives import carry_of
+from firth.outline import outline
 
 LENGTH, LABELS = 11, 5
 FIELDS = {  # ours -> transformers' output
@@ -146,3 +151,86 @@ def test_dropout_falls_where_the_reference_has_it(tmp_path, name, shape, publish
         field = next(field for field in FIELDS[head] if field in expected)
         real = np.where(mask) if out[head].ndim == 3 else ...
         assert_close(out[head][real], expected[field].numpy()[real])
+
+
+# ------------------------------------------------------------- what the objectives make of it
+
+
+def small_run(name, off=False):
+    """The outline of a small pretraining recipe whose rates differ, or are all 0."""
+    fields = {f.name for f in dataclasses.fields(family(name).Config)} & {
+        *RATES,
+        "embedding_dropout",
+    }
+    rates = {f"model.{field}": 0.0 if off else RATES.get(field, EMBEDDING) for field in fields}
+    return outline(made_steps.small(name, rates | {"model.scan": False, "model.num_layers": 3}))
+
+
+def sites_of(run, function, key=True, **options):
+    """The sites of a function (bound model, corrupted batch, **options), which is only traced.
+
+    Without a `key` for dropout, to draw any mask is an error.
+    """
+
+    def traced(seed):
+        tokens = jnp.zeros((1, 8), jnp.int32)
+        params = run.model.init(seed, tokens)["params"]
+        batch = {name: jnp.zeros(x.shape, x.dtype) for name, x in run.batch.items()}
+        batch = run.objective.corrupt(batch, seed)
+        if carry := carry_of(run.objective, run.model, len(batch["tokens"])):
+            batch |= {"carry": carry}
+        rngs = {"dropout": seed} if key else None
+        return bound(run.model, functools.partial(function, **options))(params, batch, rngs=rngs)
+
+    with recorded() as found:
+        jax.eval_shape(traced, jax.random.key(0))
+    return sites(found)
+
+
+def bert_sites(batch, spec, layers, **changes):
+    """Those of systems like BERT: the embeddings, and in each layer probabilities and two sums."""
+    spec = spec | changes
+    B, L = batch["tokens"].shape
+    narrow, wide = (B, L, spec["embedding_size"]), (B, L, spec["hidden_size"])
+    probs = (B, spec["num_heads"], L, L)
+    sums = [(RATES["dropout"], narrow)] + 2 * layers * [(RATES["dropout"], wide)]
+    return sums + layers * [(RATES["attention_dropout"], probs)]
+
+
+@pytest.mark.parametrize("name", made_steps.FAMILIES)
+def test_pretraining_drops_in_the_model_that_learns_and_evaluation_nowhere(name):
+    """Not in a teacher; in the layers of a generator, over embeddings that are the other's."""
+    run = small_run(name)
+
+    def encode(model, batch, train):
+        texts = batch["tokens"], batch["segments"], batch["mask"]
+        options = dict(memory=batch["carry"]) if "carry" in batch else {}
+        if name == "xlnet":
+            given = *texts, batch["ranks"], batch["positions"]
+            backwards = run.objective.backwards
+            return model.encoder.two_streams(*given, train=train, backwards=backwards, **options)
+        return model.encoder(*texts, train=train, **options)
+
+    found = sites_of(run, run.objective.losses, train=True)
+    if name == "electra":
+        generator = dict(run.model.generator.encoder.config.__dict__)
+        bodies = ((run.spec, run.spec["num_layers"]), (generator, generator["num_layers"]))
+        expected = [
+            site
+            for body, layers in bodies
+            for site in bert_sites(
+                run.batch, body, layers, embedding_size=run.spec["embedding_size"]
+            )
+        ]
+    else:
+        expected = sites_of(run, encode, train=True)
+    assert found == sorted(expected) and found
+    assert sites_of(run, run.objective.losses, key=False, train=False) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "modernbert", "gpt", "xlnet"]
+)  # one of each kind of layer
+def test_rates_of_zero_need_no_key(name):
+    run = small_run(name, off=True)
+    assert sites_of(run, run.objective.losses, key=False, train=True) == []
