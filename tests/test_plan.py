@@ -63,6 +63,16 @@ def test_json_holds_the_same_and_costs_follow_from_it(capsys):
     assert v5e["kg"] == pytest.approx(hours * 4 * 0.5 * 2 * 0.25)
 
 
+def test_what_is_computed_again_is_that_of_the_whole_run(capsys):
+    argv = ["--config=bert.py:tiny", "--config.model.remat=full", "--json"]
+    few, many = (
+        json.loads(run(capsys, *argv, f"--config.steps={steps}"))["bert.py:tiny"]["flops"]
+        for steps in (100, 300)
+    )
+    assert many["recomputed"] == 3 * few["recomputed"] > 0
+    assert few["recomputed"] < few["run"] / 3  # the forward pass of the layers is a third of all
+
+
 def test_several_recipes_are_a_table_and_a_chart(capsys, tmp_path):
     pytest.importorskip("matplotlib")
     chart = tmp_path / "costs.png"

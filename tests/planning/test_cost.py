@@ -70,3 +70,10 @@ def test_every_assumption_is_stated():
     assert all(part in words for part in ("40%", "200 W", "a guess", "1.2 USD", "PUE 1.1", "0.375"))
     given = " ".join(stated(CHIPS["v5e"], Assumptions(watts=1, usd=2)))
     assert given.count("(given)") == 2
+
+
+def test_an_assumption_of_nothing_is_one():
+    """Power and machines that cost nothing are not those of the list."""
+    free = estimate(1e20, CHIPS["v5e"], 4, Assumptions(watts=0, usd=0))
+    listed = estimate(1e20, CHIPS["v5e"], 4, Assumptions())
+    assert free.usd == free.kwh == free.kg == 0 < min(listed.usd, listed.kwh, listed.kg)

@@ -25,6 +25,20 @@ def test_the_rule_gives_the_printed_figures(name):
     assert digits(train_flops(settings)) == figure
 
 
+@pytest.mark.parametrize(
+    ("name", "flops"),
+    [
+        ("GPT", 3.968752230785352e19),
+        ("BERT-Small", 1.4187399146496e18),
+        (ELECTRA_SMALL, 1.293743798272e18),
+        ("ELECTRA-Base", 6.424541834277683e19),
+    ],
+)
+def test_the_rule_to_the_last_operation(name, flops):
+    """As google-research/electra's flops_computation.py prints them, at commit 62e478a."""
+    assert train_flops(PRINTED[name][0]) == pytest.approx(flops, rel=1e-12)
+
+
 def test_electra_small_needs_a_generator_of_half_its_width():
     settings, figure = PRINTED[ELECTRA_SMALL]
     assert digits(train_flops(settings)) == "1.3e18"  # so does the released script
@@ -49,6 +63,16 @@ def test_recipes_with_the_settings_of_the_paper_are_recognised(name, changes, ex
     config.update(changes)
     found = printed(of_outline(outline(config)))
     assert (found and found[0]) == expected
+
+
+def test_a_causal_model_predicts_every_word():
+    assert of_outline(outline(recipe.read_recipe("gpt.py:tiny"))).predicted == 1
+    assert of_outline(outline(recipe.read_recipe("bert.py:tiny"))).predicted == 0.15625
+
+
+def test_the_rule_knows_one_width_of_the_mlp():
+    wider = recipe.read_recipe("bert.py:tiny", ["--config.model.intermediate_size=640"])
+    assert of_outline(outline(wider)) is None
 
 
 @pytest.mark.parametrize("name", ["xlnet.py:tiny", "modernbert.py:tiny", "distilbert.py:base"])

@@ -198,3 +198,13 @@ def test_groups_along_the_inner_part_of_an_axis_and_of_all():
 def test_a_text_that_is_no_program_is_refused():
     with pytest.raises(ValueError, match="no ENTRY"):
         hlo.parse("module @jit_f {}")
+
+
+def test_elements_below_a_byte_count_their_bits():
+    sizes = {"s4[16]": 8, "pred[3]": 3, "bf16[5]": 10, "(f32[2,3], u8[7], token[])": 31}
+    assert {kind: hlo.size(kind) for kind in sizes} == sizes
+
+
+def test_a_group_of_one_sends_nothing():
+    alone = TPU.replace("GROUPS", "{{0},{1},{2},{3},{4},{5},{6},{7}}")
+    assert {one.kind for one in sent(alone)} == {"collective-permute"}

@@ -43,6 +43,28 @@ def test_what_is_frozen_is_not_trained():
     assert frozen["embeddings"]["trained"] == (512 + 2 + 2) * 128
 
 
+def test_the_last_norm_is_of_the_layers():
+    """Of GPT-2: published as 124,439,808 in all."""
+    parts = {part: count["total"] for part, count in counted("gpt2.py:base").items()}
+    assert parts == {
+        "embeddings": (50257 + 1024) * 768,
+        "layers": 12 * (12 * 768**2 + 13 * 768) + 2 * 768,
+    }
+    assert sum(parts.values()) == 124_439_808
+
+
+def test_what_is_frozen_has_no_gradient():
+    whole, partly = (
+        read("bert.py:tiny", model__vocab_size=64, optimizer__freeze=freeze)
+        for freeze in ((), ("encoder/word",))
+    )
+    whole, partly = (device_bytes(one, laid_out(one, 1)) for one in (whole, partly))
+    table = 4 * 64 * 128
+    assert whole["gradients"] == whole["parameters"] == partly["parameters"]
+    assert whole["gradients"] - partly["gradients"] == table
+    assert whole["optimiser"] - partly["optimiser"] == 2 * table
+
+
 @pytest.mark.parametrize(
     ("name", "mesh"),
     [

@@ -75,3 +75,11 @@ def test_the_largest_bound_is_named_and_exposed_communication_added():
 def test_utilisation_counts_the_models_own_operations():
     where = topology.parse("v5e:16x16")
     assert roofline.utilisation(256 * 197e12, 2.0, where) == pytest.approx(0.5)
+
+
+def test_the_roofline_is_what_a_step_takes_at_least():
+    """Not what the compiler expects of its cores, and all that is sent, hidden or not."""
+    times = dict(compute=2.0, memory=3.0, expected=9.0, sent=4.0, exposed=1.0)
+    for bound in ("compute", "memory", "sent"):
+        assert roofline.StepTime(**times | {bound: 5.0}).least == 5.0
+    assert roofline.StepTime(**times).step == 10.0

@@ -102,8 +102,7 @@ def test_bytes_of_main_memory(instruction, moved):
     assert work(hlo.parse(SLICED.replace("INSTRUCTION", instruction))).hbm_bytes == moved
 
 
-def test_cycles_are_summed_over_loops_and_given_to_parts():
-    text = """
+LOOP = """
 %body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
   %p = (s32[], f32[8]) parameter(0)
   %i = s32[] get-tuple-element(%p), index=0
@@ -131,9 +130,19 @@ ENTRY %main (a: f32[8]) -> f32[8] {
   ROOT %o = f32[8] broadcast(%e), backend_config={"window_config":{"estimated_cycles":"30"}}
 }
 """
-    found = work(hlo.parse(text))
+
+
+def test_cycles_are_summed_over_loops_and_given_to_parts():
+    found = work(hlo.parse(LOOP))
     assert found.cycles == 730
     assert found.parts == {"forward mlp_in": 700, "unnamed broadcast": 30}
+
+
+def test_what_a_loop_moves_counts_as_often_as_it_turns():
+    """A turn negates 32 bytes to as many, adds two integers to a third, and compares two."""
+    moved = [work(hlo.parse(LOOP.replace("constant(7)", f"constant({n})"))) for n in (7, 10)]
+    assert moved[1].hbm_bytes - moved[0].hbm_bytes == 3 * (2 * 32 + 3 * 4 + 2 * 4 + 1)
+    assert moved[0].hbm_bytes == 7 * 85 + 2 * 32
 
 
 @pytest.mark.parametrize(

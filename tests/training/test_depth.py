@@ -2,7 +2,9 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from firth.errors import FirthError
 from firth.training import optim
@@ -20,6 +22,7 @@ def _depths(decay, legacy, params):
 def test_rates_decay_with_depth(legacy, first_alone):
     leaf = jnp.zeros((2, 3))
     rest = {"word": {"embedding": leaf}, "project": {"kernel": leaf}, "pooler": {"kernel": leaf}}
+    rest["final_norm"] = {"scale": leaf}
     unrolled = {f"layer_{i}": {"mlp_in": {"kernel": leaf}} for i in range(3)}
     stacked = {"layers": {"mlp_in": {"kernel": jnp.zeros((3 - first_alone, 2, 3))}}}
     if first_alone:
@@ -34,6 +37,7 @@ def test_rates_decay_with_depth(legacy, first_alone):
         assert float(found["classifier"]["dense"]["kernel"][0, 0]) == 1
         encoder = found["encoder"]
         assert float(encoder["pooler"]["kernel"][0, 0]) == 1
+        assert float(encoder["final_norm"]["scale"][0, 0]) == 1
         assert float(encoder["word"]["embedding"][0, 0]) == below
         assert float(encoder["project"]["kernel"][0, 0]) == below
         layers = [
@@ -44,6 +48,24 @@ def test_rates_decay_with_depth(legacy, first_alone):
         if "layers" in stack:
             layers += list(encoder["stack"]["layers"]["mlp_in"]["kernel"])
         assert [float(layer[0, 0]) for layer in layers] == expected
+
+
+@pytest.mark.parametrize(("fields", "top"), [(dict(), 1), (dict(layer_decay=0.5), 0.5)])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_recipe_decides_the_decay(fields, top, legacy):
+    """Of what is applied, so behind Adam, which undoes every factor on the gradient."""
+    leaf = jnp.ones((2, 3))
+    layers = {"layer_0": {"scale": leaf}, "layer_1": {"scale": leaf}}
+    params = {"encoder": {"stack": layers}, "mlm": leaf}
+    spec = dict(name="adamw", b1=0.9, b2=0.999, eps=0.0, bias_correction=True, weight_decay=0.0)
+    spec |= dict(decay_exclude=(), clip_norm=0.0, multipliers=(), freeze=()) | fields
+    spec |= dict(legacy_layer_decay=legacy) if fields else {}
+    optimizer = optim.create_optimizer(ConfigDict(spec))
+    updates, _ = optimizer.update(params, optimizer.init(params), params)
+    layers = updates["encoder"]["stack"]
+    found = [updates["mlm"], layers["layer_1"]["scale"], layers["layer_0"]["scale"]]
+    expected = [1, top * (top if legacy else 1), top**2 * (top if legacy else 1)]
+    np.testing.assert_allclose([float(u[0, 0]) for u in found], expected, rtol=1e-5)
 
 
 def test_shared_layers_have_no_depth():

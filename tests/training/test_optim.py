@@ -219,9 +219,29 @@ def test_an_unknown_optimizer_or_expression_is_refused():
         optim.create_optimizer(ConfigDict(BASE | dict(multipliers=("layer_0/",))))
 
 
-def test_an_expression_that_freezes_nothing_is_refused(problem):
-    optimizer = optim.create_optimizer(ConfigDict(BASE | dict(freeze=("^encodr/",))))
-    with pytest.raises(FirthError, match=r"optimizer\.freeze.*\^encodr/.*matches no parameter"):
+@pytest.mark.parametrize("name", ["adamw", "lamb"])
+def test_what_the_objective_freezes_is_frozen_too(problem, name):
+    """Beside what the recipe freezes; the rest does not notice."""
+    params, grads = problem
+    fields = BASE | dict(name=name, clip_norm=0.0, freeze=("^mlm/",))
+    optimizer = optim.create_optimizer(ConfigDict(fields), ("^classifier/", "word/"))
+    state = optimizer.init(nested(params))
+    updates, _ = optimizer.update(nested(grads[0]), state, nested(params))
+    free = optim.create_optimizer(ConfigDict(fields | dict(freeze=())))
+    expected, _ = free.update(nested(grads[0]), free.init(nested(params)), nested(params))
+    for path, update in flattened(updates).items():
+        frozen = path.startswith(("mlm/", "classifier/")) or "word/" in path
+        np.testing.assert_array_equal(update, 0 if frozen else flattened(expected)[path], path)
+    paths = optim.named_leaves(state)
+    assert not [path for path in paths if "mlm/" in path or "classifier/" in path]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("freeze", ("^encodr/",)), ("multipliers", (("^encodr/", 0.5),))]
+)
+def test_an_expression_that_matches_nothing_is_refused(problem, field, value):
+    optimizer = optim.create_optimizer(ConfigDict(BASE | {field: value}))
+    with pytest.raises(FirthError, match=rf"optimizer\.{field}.*\^encodr/.*matches no parameter"):
         optimizer.init(nested(problem[0]))
 
 
@@ -283,6 +303,7 @@ def gpt_warmup_cosine(t, T, W):
 def stlr(t, T, W, cut_fraction=0.125, ratio=8.0):
     cut = math.floor(T * cut_fraction)
     p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / cut_fraction - 1))
+    p = max(p, 0)  # the last step of a length that the cut does not divide
     return LR * (1 + p * (ratio - 1)) / ratio
 
 
@@ -313,7 +334,9 @@ FORMULAS = {
 }
 
 
-@pytest.mark.parametrize("T, W", [(80, 12), (80, 1), (80, 0), (80, 80), (100_000, 10_000)])
+@pytest.mark.parametrize(
+    "T, W", [(80, 12), (80, 1), (80, 0), (80, 80), (93, 12), (100_000, 10_000)]
+)
 @pytest.mark.parametrize("formula", FORMULAS, ids=lambda f: f.__name__)
 def test_schedule_is_its_formula(formula, T, W):
     name = formula.__name__

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import ml_collections
 import numpy as np
+import optax
 import pytest
 from made_poison import Poisoned
 from made_steps import ROWS, made_batch, small
@@ -261,3 +262,20 @@ def test_reach_is_how_far_a_rollback_goes_back():
 def test_a_policy_that_cannot_be_is_refused(section, message):
     with pytest.raises(FirthError, match=message):
         read_policy(ml_collections.ConfigDict(section))
+
+
+def test_a_fresh_state_has_seen_no_loss():
+    """Zeros would make a spike of the first losses."""
+    state = TrainState.create({"a": jnp.ones(2)}, optax.identity(), window=3)
+    assert np.isnan(state.losses).all() and state.losses.shape == (3,)
+    assert state.losses.dtype == np.float32 and int(state.step) == int(state.skipped) == 0
+    without = TrainState.create({"a": jnp.ones(2)}, optax.identity())
+    assert without.losses is None
+
+
+def test_a_checkpoint_stores_what_holds_something():
+    """So a run without memory and window restores what was saved before there was either."""
+    state = TrainState.create({"a": jnp.ones(2)}, optax.sgd(0.1, momentum=0.9))
+    assert state.parts().keys() == {"step", "skipped", "params", "opt_state"}
+    state = TrainState.create({"a": jnp.ones(2)}, optax.identity(), {"memory": jnp.ones(2)}, 3)
+    assert state.parts().keys() == {"step", "skipped", "params", "carry", "losses"}
