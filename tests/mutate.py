@@ -18,8 +18,8 @@ Each is put into a copy of the checkout, never into the checkout itself, and its
 A mutation is killed if one of them fails, and has survived if all pass; the table at the end counts
 both by room. Before, the same tests must pass as they are. The exit status is 1 if one survives
 without a reason, or cannot be tried. With `--output`, what was killed is not tried again until its
-source or its tests change. One takes seconds and all of them an hour or more, so this is run by hand;
-that the list still fits the sources is a test (tests/test_mutations.py).
+source or its tests change. One takes seconds and all of them an hour or more, so this is run by
+hand; that the list still fits the sources is a test (tests/test_mutations.py).
 """
 
 import argparse
@@ -196,6 +196,7 @@ class Results:
 
     def __init__(self, path: Path | None, root: Path = ROOT):
         self.path, self.root, self.known = path, root, {}
+        self.digests: dict[Mutation, str] = {}
         self.lock = threading.Lock()
         if path and path.exists():
             for line in path.read_text().splitlines():
@@ -205,11 +206,14 @@ class Results:
                 )
 
     def digest(self, mutation: Mutation) -> str:
-        """Of the mutation, its source and its test files."""
+        """Of the mutation, its source and its test files, as they are when it is first asked."""
+        if mutation in self.digests:
+            return self.digests[mutation]
         files = sorted({mutation.file, *map(nodes_file, mutation.tests)})
         parts = [repr(dataclasses.replace(mutation, survives="")).encode()]
         parts += [(self.root / name).read_bytes() for name in files]
-        return hashlib.sha256(b"\0".join(parts)).hexdigest()
+        self.digests[mutation] = hashlib.sha256(b"\0".join(parts)).hexdigest()
+        return self.digests[mutation]
 
     def find(self, mutation: Mutation) -> Outcome | None:
         """The outcome of one that was killed before."""

@@ -44,6 +44,9 @@ def test_a_digest_a_file(tmp_path):
     (tmp_path / "b").write_bytes(b"abc")
     sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert digests(tmp_path) == {"b": sha256}
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "c").write_bytes(b"abc")
+    assert digests(tmp_path) == {"b": sha256, "deep/er/c": sha256}
 
 
 def test_a_seal_vouches_for_itself():

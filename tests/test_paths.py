@@ -171,3 +171,11 @@ def test_the_cache_is_where_it_is_said_to_be(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRTH_CACHE", "/proc/none")
     with pytest.raises(FirthError, match="set FIRTH_CACHE"):
         paths.cache_folder("stores", "gs://bucket/wiki")
+
+
+def test_a_pattern_finds_files_alone(url, tmp_path):
+    for name in ("a/x.txt", "a/b/y.txt", "a/b/z.bin"):
+        paths.write_bytes(f"{url}/{name}", b"1")
+    found = paths.find(f"{url}/a/*")
+    assert [name.rpartition("/")[2] for name in found] == ["x.txt"]
+    assert [name.rpartition("/")[2] for name in paths.find(f"{url}/**/*.txt")] == ["y.txt", "x.txt"]

@@ -204,6 +204,12 @@ def config_of(**changes):
             eval=dict(every=3, batch_size=8),
             checkpoint=dict(keep=2, best=""),
             mesh=dict(data=-1),
+            nonfinite="stop",
+            spike=dict(policy="rollback", deviations=0.0),
+            rollback=dict(batches=100),
+            reduce_async=False,
+            accumulate=1,
+            evaluated=False,
         )
     )
     config.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
@@ -228,6 +234,10 @@ def test_the_config_is_recorded_and_read_back(tmp_path):
         dict(mesh__data=4),
         dict(data__loader="tf.data"),
         dict(data__prefetch=9),
+        dict(nonfinite="rollback"),
+        dict(spike__policy="stop"),
+        dict(rollback__batches=7),
+        dict(reduce_async=True),
     ],
 )
 def test_fields_that_change_no_learned_number_may_change(tmp_path, changes):
@@ -242,6 +252,9 @@ def test_fields_that_change_no_learned_number_may_change(tmp_path, changes):
         (dict(seed=7), "seed: 0 there, 7 now"),
         (dict(steps=11), "steps: 10 there, 11 now"),
         (dict(data__store="b"), r"data\.store: 'a' there, 'b' now"),
+        (dict(spike__deviations=5.0), r"spike\.deviations: 0\.0 there, 5\.0 now"),
+        (dict(accumulate=2), "accumulate: 1 there, 2 now"),
+        (dict(evaluated=True), "evaluated: False there, True now"),
         (dict(optimizer__freeze=("a",)), r"optimizer\.freeze: \['a', 'b'\] there, \['a'\] now"),
     ],
 )

@@ -55,6 +55,15 @@ def test_the_run_learns_and_crosses_an_epoch_end(straight):
     assert len(epochs["sizes"]) > 1, "one epoch was enough: the promise was not tested"
 
 
+def test_what_is_asked_for_every_so_many_steps_comes_then(straight):
+    entries, steps = logged(straight), TINY["steps"]
+    for tag, every in (("train/loss", "log_every"), ("eval/heldout/mlm_loss", "eval.every")):
+        found = [entry["step"] for entry in entries if tag in entry]
+        assert found == list(range(TINY[every], steps + 1, TINY[every])), tag
+    saved = {int(seal.stem) for seal in (straight / "seals").iterdir()}
+    assert saved >= {*range(7, steps, TINY["checkpoint.every"]), steps}
+
+
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
 def test_resume_is_exact(store, straight, tmp_path, sig):
     process = start(arguments(store, tmp_path))

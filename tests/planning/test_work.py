@@ -95,6 +95,7 @@ ENTRY %main (a: f32[6,8], b: f32[8]) -> f32[6,8] {
         ("ROOT %x = f32[6,8]{1,0:T(8,128)S(1)} negate(%a)", 192),  # into the core's own memory
         ("ROOT %x = (f32[6,8], f32[6,8]{1,0:S(1)}, u32[]) copy-start(%a)", 192),
         ("ROOT %x = (f32[6,8], f32[1,8]{1,0:S(1)}, u32[]) slice-start(%a), slice={[0:1]}", 32),
+        ("ROOT %x = f32[1,8] dynamic-slice(%a, %k, %k), dynamic_slice_sizes={1,8}", 32 + 32),
         ("ROOT %x = f32[48] bitcast(%a)", 0),
     ],
 )  # fmt: skip

@@ -278,6 +278,18 @@ def test_best_among_saves_that_were_not_measured_or_came_out_as_nan(tmp_path):
         assert Checkpoints(tmp_path / mode, best="score", best_mode=mode).best_step() == best
 
 
+def test_what_is_discarded_lies_after_the_step(tmp_path):
+    """Seals too, or a run that goes another way would be told that its save is damaged."""
+    saves = Checkpoints(tmp_path, keep=4)
+    save(saves, 1, 2, 3, 4)
+    saves.discard_after(2)
+    assert saves.steps() == [1, 2]
+    assert sorted(int(p.stem) for p in (tmp_path / "seals").iterdir()) == [1, 2]
+    save(saves, 3)
+    assert saves.steps() == [1, 2, 3]
+    saves.close()
+
+
 def test_a_metric_that_is_not_measured_cannot_choose_the_best(tmp_path):
     saves = Checkpoints(tmp_path, best="dev/acuracy")
     with pytest.raises(FirthError, match=r"checkpoint\.best='dev/acuracy'.*dev/accuracy"):

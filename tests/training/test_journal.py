@@ -79,6 +79,7 @@ def test_progress_speaks_now_and_then_without_a_terminal(capsys):
     bar.say("saved")
     bar.close()
     assert capsys.readouterr().err.splitlines() == ["run 2/100 loss 1.0", "saved"]
+    Progress(100, 0, "run", every=1e6).update(2, "loss 1.0")  # it has not been long
     Progress(100, 0, "run", quiet=True).say("nothing")
     assert capsys.readouterr().err == ""
 
