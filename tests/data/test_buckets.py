@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,7 @@ from firth.data.buckets import NO_EXAMPLE, Buckets, Tokenised, tokenise
 from firth.data.tasks import GLUE, Examples, load_split
 from firth.errors import FirthError
 
-PAD, CLS, SEP = 0, 101, 102
+PAD, CLS, SEP, START, DELIMITER, EXTRACT = 0, 101, 102, 103, 104, 105
 
 
 class Letters:
@@ -13,9 +15,16 @@ class Letters:
 
     pad_id, cls_id, sep_id = PAD, CLS, SEP
 
+    def id(self, token):
+        return {"_start_": START, "_delimiter_": DELIMITER, "_classify_": EXTRACT}[token]
+
     def encode_flat(self, texts):
         ids = [1000 + ord(c) for text in texts for c in text]
         return np.array(ids, np.int32), np.array([len(text) for text in texts], np.int64)
+
+
+def ids_of(letters):
+    return [1000 + ord(letter) for letter in letters]
 
 
 def examples_of(texts_a, texts_b=None, labels=None):
@@ -35,8 +44,10 @@ def reference_row(a, b, length):
     return [CLS, *a, SEP, *second], [0] * (len(a) + 2) + [1] * len(second)
 
 
-def random_words(random, count, longest):
-    return ["x" * n for n in random.integers(0, longest, count)]
+def random_texts(random, count, longest, first="a"):
+    """Texts whose n-th letter tells that it is the n-th, and by `first` whose text it is of."""
+    sizes = random.integers(0, longest, count)
+    return ["".join(chr(ord(first) + n) for n in range(size)) for size in sizes]
 
 
 def made(count=203, length=64, seed=0, labels=np.int32, longest=90):
@@ -51,8 +62,7 @@ def made(count=203, length=64, seed=0, labels=np.int32, longest=90):
 def test_tokenise_pairs_as_the_bert_code(length):
     random = np.random.default_rng(length)
     letters = Letters()
-    a, b = random_words(random, 300, 30), random_words(random, 300, 30)
-    b = [text.replace("x", "y") for text in b]
+    a, b = random_texts(random, 300, 30), random_texts(random, 300, 30, "\u0400")
     got = tokenise(examples_of(a, b), letters, length)
     cut = 0
     for i, pair in enumerate(zip(a, b, strict=True)):
@@ -67,18 +77,55 @@ def test_tokenise_pairs_as_the_bert_code(length):
 
 
 def test_a_pair_may_have_two_separators_between_its_texts():
-    examples = examples_of(["aaaa", "b"], ["cc", "d" * 20])
+    examples = examples_of(["abcd", "b"], ["ef", "ghijklmnop"])
     got = tokenise(examples, Letters(), 10, roles=(("cls",), ("sep", "sep"), ("sep",)))
-    a, b, c, d = (1000 + ord(letter) for letter in "abcd")
     rows = np.split(got.tokens, got.offsets[1:-1])
-    assert rows[0].tolist() == [CLS, a, a, a, a, SEP, SEP, c, c, SEP]
-    assert rows[1].tolist() == [CLS, b, SEP, SEP, *[d] * 5, SEP]
+    assert rows[0].tolist() == [CLS, *ids_of("abcd"), SEP, SEP, *ids_of("ef"), SEP]
+    assert rows[1].tolist() == [CLS, *ids_of("b"), SEP, SEP, *ids_of("ghijk"), SEP]
     assert got.second.tolist() == [7, 4]
+
+
+FRAMES = {  # family -> what stands before, between and after the texts, and the last segment
+    "bert": ([CLS], [SEP], [SEP], None),
+    "roberta": ([CLS], [SEP, SEP], [SEP], None),
+    "xlnet": ([], [SEP], [SEP, CLS], 2),
+    "gpt": ([START], [DELIMITER], [EXTRACT], None),
+    "transformer_xl": ([START], [DELIMITER], [EXTRACT], None),
+}
+
+
+@pytest.mark.parametrize("family", FRAMES)
+@pytest.mark.parametrize("length", [6, 9, 14, 40])
+def test_every_family_keeps_the_beginning_of_its_texts(family, length):
+    """Pairs lose the end of the longer text; segments are 0, 1 and XLNet's 2 for <cls>."""
+    before, between, after, last = FRAMES[family]
+    roles = import_module(f"firth.models.{family}").FRAME
+    random = np.random.default_rng(length)
+    a, b = random_texts(random, 60, 20), random_texts(random, 60, 20, "\u0400")
+    for second in (None, b):
+        view = Buckets(tokenise(examples_of(a, second), Letters(), length, roles), seed=1)
+        seen = 0
+        for batch in view.sequential(16):
+            for row in np.flatnonzero(batch["weight"]):
+                number, mask = batch["example"][row], batch["mask"][row]
+                kept = list(a[number]), list(second[number]) if second else []
+                special = len(before) + len(after) + (len(between) if second else 0)
+                while len(kept[0]) + len(kept[1]) > length - special:
+                    kept[len(kept[0]) <= len(kept[1])].pop()
+                tail = [*ids_of(kept[1]), *after] if second else after
+                head = [*before, *ids_of(kept[0]), *(between if second else [])]
+                segments = [0] * len(head) + [1 if second else 0] * len(tail)
+                if last is not None:
+                    segments[-1] = last
+                assert batch["tokens"][row][mask].tolist() == [*head, *tail]
+                assert batch["segments"][row][mask].tolist() == segments
+                seen += 1
+        assert seen == 60
 
 
 def test_tokenise_single_texts_across_chunks(monkeypatch):
     monkeypatch.setattr("firth.data.buckets._CHUNK_TEXTS", 7)
-    texts = random_words(np.random.default_rng(0), 50, 20)
+    texts = random_texts(np.random.default_rng(0), 50, 20)
     got = tokenise(examples_of(texts), Letters(), 12)
     for i, text in enumerate(texts):
         tokens, _ = reference_row([1000 + ord(c) for c in text], None, 12)

@@ -59,6 +59,12 @@ def test_rows_are_those_of_the_plain_algorithm(monkeypatch, mode, corpus, chunk)
         assert all_rows(view).tolist() == plain_rows(CORPORA[corpus], length, mode)
 
 
+def test_sentences_across_documents_are_the_default():
+    documents = CORPORA["tiny documents"]
+    rows = all_rows(packed(made_store(documents), 16, **IDS)).tolist()
+    assert rows == plain_rows(documents, 16, "sentences")
+
+
 @pytest.mark.parametrize("mode", ["sentences", "documents", "blocks"])
 def test_every_selected_token_appears_exactly_once_an_epoch(mode):
     documents = random_documents(2, 60, longest=100)

@@ -164,6 +164,50 @@ def test_statistics_are_those_of_the_plain_algorithm(longest, length):
     assert stats.chi2_contingency(labels).pvalue > 1e-3
 
 
+def test_short_targets_are_uniform():
+    """Sentences of one token: an instance that goes on to the next text is as long as its target.
+
+    BERT's code draws it uniformly from 2 to length - 3, both included.
+    """
+    view = pairs(made_store([[1] * 20] * 3000), 10, short_seq_prob=1.0, next_prob=1.0, **IDS)
+    plan = view._planner.plan(0)
+    first = plan.a_start % 20 == 0
+    assert first.sum() == 3000 and not plan.label[first].any()
+    sizes = (plan.a_length + plan.b_length)[first]
+    assert set(sizes) == set(range(2, 8))
+    assert stats.chisquare(np.bincount(sizes)[2:]).pvalue > 1e-4
+    # The share that is short is what was asked for.
+    view = pairs(made_store([[1] * 20] * 3000), 10, short_seq_prob=0.25, next_prob=1.0, **IDS)
+    plan = view._planner.plan(0)
+    first = plan.a_start % 20 == 0
+    sizes = (plan.a_length + plan.b_length)[first]
+    counts = np.bincount(sizes)[2:]
+    expected = np.full(6, 3000 * 0.25 / 6)
+    expected[-1] += 3000 * 0.75
+    assert stats.chisquare(counts, expected).pvalue > 1e-4
+
+
+def test_where_a_is_cut_says_nothing_of_the_label():
+    plan = pairs(made_store([[2] * 8] * 4000), 19, short_seq_prob=0.0, **IDS)._planner.plan(0)
+    first = plan.a_start % 16 == 0  # eight sentences for 16 places: seven cuts
+    table = np.zeros((7, 2), int)
+    np.add.at(table, (plan.a_length[first] // 2 - 1, plan.label[first]), 1)
+    assert table.sum() == 4000 and stats.chi2_contingency(table).pvalue > 1e-4
+    assert stats.chisquare(table.sum(1)).pvalue > 1e-4
+
+
+def test_seeds_and_epochs_make_other_pairs():
+    store = made_store(random_documents(9, 40))
+
+    def instances(seed, epoch):
+        plan = pairs(store, 40, seed=seed, **IDS)._planner.plan(epoch)
+        return set(zip(plan.a_start, plan.a_length, plan.b_start, plan.b_length, strict=True))
+
+    base = instances(0, 0)
+    for other in (instances(1, 0), instances(0, 1)):
+        assert len(base & other) < 0.5 * len(base)
+
+
 def test_random_segments_come_evenly_from_the_other_documents():
     view = pairs(made_store([[5] * 10] * 8), 33, next_prob=0.0, **IDS)
     drawn = np.zeros((8, 8), int)
@@ -205,8 +249,11 @@ def test_truncation_takes_from_both_ends_at_random():
     for epoch in range(10):
         plan = view._planner.plan(epoch)
         assert set(plan.a_length) == set(plan.b_length) == {15}
-        fronts += [plan.a_start % 40, plan.b_start % 40]
-    fronts = np.concatenate(fronts)
+        fronts.append([plan.a_start % 40, plan.b_start % 40])
+    fronts = np.concatenate(fronts, axis=1)
+    # Neither what A loses nor which pair it is says anything of what B loses.
+    assert abs(np.corrcoef(fronts)[0, 1]) < 4 / np.sqrt(fronts.shape[1])
+    fronts = fronts.reshape(-1)
     assert abs(fronts.mean() - 12.5) < 4 * 2.5 / np.sqrt(len(fronts))
     assert abs(fronts.var() - 6.25) < 0.6
     assert fronts.min() < 7 and fronts.max() > 18

@@ -143,6 +143,9 @@ def test_random_and_continuing_segments_are_balanced():
     assert np.all(np.abs(thirds - 1 / 3) < 0.1)
     other = joined([view.batch(step + view.steps(4), 4) for step in range(view.steps(4))])
     assert not np.array_equal(other["next"], rows["next"])
+    view = streams(made_store(documents), 64, reuse=32, shuffle=False, seed=1, **ALL)
+    other = joined([view.batch(step, 4) for step in range(view.steps(4))])
+    assert not np.array_equal(other["next"], rows["next"])  # of the same text
 
 
 def test_rows_read_backwards_are_the_same_streams_reversed():
