@@ -160,6 +160,14 @@ def test_rows_read_backwards_are_the_same_streams_reversed():
             assert row[:33] == stream[step * 32 : step * 32 + 33]
 
 
+def test_the_two_directions_draw_on_their_own():
+    view = both_ways()
+    rows = np.stack([view.batch(step, 4)["next"] for step in range(view.steps(4))])
+    forward, backward = rows[:, :2].reshape(-1), rows[:, 2:].reshape(-1)
+    agree = np.mean(forward == backward)
+    assert abs(agree - 0.5) < 4 * 0.5 / np.sqrt(forward.size) and forward.size > 100
+
+
 def test_reuse_rows_for_evaluation_are_in_stored_order():
     view, stored = both_ways(seed=3), both_ways(seed=3, shuffle=False)
     batches = list(view.sequential(4))

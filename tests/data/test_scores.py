@@ -40,6 +40,29 @@ def test_classification_metrics_follow_their_definitions():
     assert score(["accuracy", "f1", "matthews"], predictions, labels) == pytest.approx(expected)
 
 
+def test_figures_worked_out_by_hand():
+    """Three right and one wrong of class 1, four and two of class 0; ranks 1 2 4 3 5 of scores."""
+    labels = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0, 0])
+    predictions = np.array([1, 1, 1, 0, 0, 1, 0, 0, 0, 0])
+    got = score(["accuracy", "f1", "f1_macro", "matthews"], predictions, labels)
+    # tp 3, fn 2, fp 1, tn 4: F1 of class 1 is 6/9, of class 0 8/11; (12 - 2) / sqrt(4 5 5 6)
+    assert list(got) == ["accuracy", "f1", "f1_macro", "matthews"]
+    assert got["accuracy"] == pytest.approx(0.7)
+    assert got["f1"] == pytest.approx(6 / 9)
+    assert got["f1_macro"] == pytest.approx((6 / 9 + 8 / 11) / 2)
+    assert got["matthews"] == pytest.approx(10 / math.sqrt(600))
+    assert score(["matthews"], 1 - predictions, labels)["matthews"] == pytest.approx(
+        -10 / math.sqrt(600)
+    )
+    # Squared differences of ranks add up to 2: 1 - 6 x 2 / (5 x 24).
+    scores = score(["spearman", "pearson"], [0.1, 0.2, 9.0, 0.3, 10.0], [1, 2, 3, 4, 5])
+    assert scores["spearman"] == pytest.approx(0.9)
+    assert scores["pearson"] == pytest.approx(19.9 / math.sqrt(10 * 104.308))
+    # A class that is neither there nor predicted counts for nothing; one that is only there is 0.
+    assert score(["f1"], [0, 0], [0, 0])["f1"] == 0
+    assert score(["f1_macro"], [0, 0, 0, 0], [0, 0, 0, 1])["f1_macro"] == pytest.approx(3 / 7)
+
+
 def test_macro_f1_is_the_mean_over_classes():
     labels, predictions = np.array([0, 0, 1, 1, 2, 2, 2]), np.array([0, 1, 1, 1, 2, 0, 2])
     each = [
@@ -68,8 +91,9 @@ def test_a_constant_prediction_scores_zero_not_nan(constant):
     got = score(["matthews", "f1"], same, labels)
     assert got["matthews"] == 0.0
     assert got["f1"] == pytest.approx(0.75 if constant else 0.0)
-    same = np.full(5, 0.1, np.float32)
-    assert score(["pearson", "spearman"], same, labels) == {"pearson": 0.0, "spearman": 0.0}
+    same, nothing = np.full(5, 0.1, np.float32), {"pearson": 0.0, "spearman": 0.0}
+    assert score(["pearson", "spearman"], same, labels) == nothing
+    assert score(["pearson", "spearman"], labels.astype(np.float32), same) == nothing
 
 
 @pytest.mark.filterwarnings("error")

@@ -66,6 +66,86 @@ def test_label_order_is_by_name():
         assert (task.kind == "regression") == (task.labels == ())
 
 
+FACTS = {  # metrics by which GLUE ranks, and label strings of a submission: its FAQ and scorer
+    "cola": (("matthews",), ("0", "1")),
+    "sst2": (("accuracy",), ("0", "1")),
+    "mrpc": (("f1", "accuracy"), ("0", "1")),
+    "stsb": (("pearson", "spearman"), ()),
+    "qqp": (("f1", "accuracy"), ("0", "1")),
+    "mnli": (("accuracy",), ("entailment", "neutral", "contradiction")),
+    "qnli": (("accuracy",), ("entailment", "not_entailment")),
+    "rte": (("accuracy",), ("entailment", "not_entailment")),
+    "wnli": (("accuracy",), ("0", "1")),
+}
+
+
+def test_the_tasks_are_those_of_glue_and_their_labels_those_of_tfds():
+    """What TFDS's own builder calls the classes, in the order of the numbers in the files."""
+    assert GLUE.keys() == FACTS.keys()
+    for name, (metrics, labels) in FACTS.items():
+        task = GLUE[name]
+        assert task.metrics[: len(metrics)] == metrics and task.main_metric == metrics[0]
+        assert task.labels == labels
+        assert task.limits == ((0.0, 5.0) if name == "stsb" else None)
+    glue = pytest.importorskip("tensorflow_datasets.text.glue")
+    for config in glue.Glue.BUILDER_CONFIGS:
+        if config.name in GLUE:
+            task = GLUE[config.name]
+            assert list(task.names or task.labels) == (config.label_classes or [])
+            columns = [theirs for theirs in config.text_features.values() if theirs]
+            assert list(task.text_columns) == (columns or ["#1 String", "#2 String"])
+            if config.name != "cola":  # whose files have no header
+                assert task.label_column == config.label_column
+
+
+def test_the_files_of_single_sentences(tmp_path):
+    """CoLA: no header and four columns, but in `test`; SST-2: a header; texts as they are."""
+    train = [["gj04", "1", "", "She left."], ["bc01", "0", "*", ' "She left ']]
+    test = [["index", "sentence"], ["0", "They left."]]
+    glue_folder(tmp_path, "CoLA", {"train": train, "dev": train[::-1], "test": test})
+    sst2 = [["sentence", "label"], ["good ", "1"], [" bad", "0"]]
+    glue_folder(tmp_path, "SST-2", {"train": sst2, "test": [["index", "sentence"], ["0", "so"]]})
+    found = load_split(GLUE["cola"], "train", tmp_path)
+    assert (found.texts_a, found.texts_b) == (["She left.", ' "She left '], None)
+    assert found.labels.tolist() == [1, 0] and found.rows.tolist() == [1, 2]
+    assert load_split(GLUE["cola"], "dev", tmp_path).labels.tolist() == [0, 1]
+    hidden = load_split(GLUE["cola"], "test", tmp_path)
+    assert (hidden.texts_a, hidden.labels, hidden.rows.tolist()) == (["They left."], None, [2])
+    found = load_split(GLUE["sst2"], "train", tmp_path)
+    assert (found.texts_a, found.labels.tolist()) == (["good ", " bad"], [1, 0])
+    assert load_split(GLUE["sst2"], "test", tmp_path).texts_a == ["so"]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "head", "row", "label"),
+    [
+        ("mrpc", "MRPC", "Quality|#1 ID|#2 ID|#1 String|#2 String", '1|12|34|"first|second', 1),
+        ("rte", "RTE", "index|sentence1|sentence2|label", "0|first|second|not_entailment", 1),
+        ("wnli", "WNLI", "index|sentence1|sentence2|label", "0|first|second|1", 1),
+        ("qnli", "QNLI", "index|question|sentence|label", "0|first|second|entailment", 0),
+        (
+            "stsb",
+            "STS-B",
+            "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2|score",
+            "0|main|MSR|2012|1|none|none|first|second|3.800",
+            3.8,
+        ),
+    ],
+)
+def test_the_files_of_pairs(tmp_path, name, folder, head, row, label):
+    """First and second text, and the label of each; `test` lacks the last or names others."""
+    rows = [head.split("|"), row.split("|")]
+    hidden = rows if name == "mrpc" else [line[:-1] for line in rows]
+    if name == "mrpc":  # its test file has the index where the label was
+        hidden = [["index", *rows[0][1:]], ["0", *rows[1][1:]]]
+    glue_folder(tmp_path, folder, {"dev": rows, "test": hidden})
+    for split in ("dev", "test"):
+        found = load_split(GLUE[name], split, tmp_path)
+        assert ([t.lstrip('"') for t in found.texts_a], found.texts_b) == (["first"], ["second"])
+    assert load_split(GLUE[name], "dev", tmp_path).labels.tolist() == [pytest.approx(label)]
+    assert found.labels is None
+
+
 def glue_folder(tmp_path, folder, files):
     (tmp_path / folder).mkdir()
     for name, rows in files.items():
