@@ -18,15 +18,17 @@ EMBEDDING = 1 / 16
 
 
 @contextlib.contextmanager
-def recorded(seed=0):
+def recorded(batch=0, seed=0):
     """Give Firth masks of numpy's instead of its own, which compiles faster.
 
-    Yields the list of (rate, bool array) to which each is added.
+    Yields the list of (rate, bool array) to which each is added. Where the rows of the `batch` are
+    told, those masks alone whose first axis they are must be drawn as rows.
     """
     found, rng = [], np.random.default_rng(seed)
 
     def given(key, rate, shape, rows=True):
-        del key, rows
+        del key
+        assert not batch or rows == (shape[0] == batch), f"rows={rows} for a mask {shape}"
         found.append((rate, rng.random(shape) >= rate))
         return found[-1][1]
 

@@ -99,6 +99,20 @@ def test_a_row_without_any_key_stays_finite(case):
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
 
 
+def test_the_constant_of_masks_is_berts():
+    """-10,000 is added: a key stays hidden though its score is thousands above the others', and
+    a row without any key attends as its scores have it, to float32's step of 0.001 there."""
+    v = jnp.eye(3)[None, :, None]  # the output is the matrix of probabilities
+    scores = np.float32([[0.0, 5000.0, 1.0], [0.25, -0.5, 1.5]])[None, None]
+    mask = np.array([[True, False, True]])
+    out, _ = core.attend(scores + mask_to_bias(mask), v, Dropout(0.0), train=False)
+    np.testing.assert_allclose(out[0, 0, 0], [1 / (1 + np.e), 0, np.e / (1 + np.e)], rtol=1e-6)
+    hidden = scores + mask_to_bias(~np.ones_like(mask))
+    out, _ = core.attend(hidden, v, Dropout(0.0), train=False)
+    weights = np.exp(scores[0, 0, 1])
+    np.testing.assert_allclose(out[0, 1, 0], weights / weights.sum(), atol=1e-3)
+
+
 def test_bfloat16_computes_in_bfloat16_with_float32_parameters_and_softmax(case):
     x, mask, params = case
     module = MultiHeadAttention(H, dtype="bfloat16")

@@ -9,6 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from quick import jit
 
+from firth.layers import dropout
 from firth.layers.dropout import Dropout, keep_mask, places_from, rows_over
 from firth.training.partition import create_mesh
 
@@ -34,6 +35,17 @@ def test_rate_and_unbiased_scale(rate):
     for axis in (0, 1):
         z = (dropped.mean(axis) - rate) / sigma(rate, x.shape[axis])
         assert abs(z).max() < 5.5 and 0.9 < z.std() < 1.1
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.37, 0.75])
+def test_of_all_values_of_sixteen_bits_the_nearest_share_falls(rate, monkeypatch):
+    """Every value once in every half of both words: what is left has exactly the mean 1."""
+    values = jnp.arange(2**16, dtype=jnp.uint32)
+    words = (values | values[::-1] << 16,) * 2
+    monkeypatch.setattr(dropout, "draw_words", lambda key, shape, axis: words)
+    y = np.asarray(drop(jnp.ones(4 * 2**16), rate), np.float64).reshape(4, -1)
+    assert (abs((y == 0).sum(1) - rate * 2**16) <= 0.5).all()
+    np.testing.assert_allclose(y.mean(1), 1, rtol=2e-7)
 
 
 @pytest.mark.parametrize("shift", [(0, 1), (0, 2), (1, 0), (1, 1)])

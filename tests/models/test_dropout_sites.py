@@ -20,11 +20,11 @@ from made_dropout import EMBEDDING, RATES, dropped_as, recorded, sites
 from quick import jit
 
 from firth.exchange import read_model
-from firth.models.model import bound, family
+from firth.models.model import bound, create, family
 from firth.objectives import carry_of
 from firth.outline import outline
 
-LENGTH, LABELS = 11, 5
+ROWS, LENGTH, LABELS = 3, 11, 5
 FIELDS = {  # ours -> transformers' output
     "lm": ("logits",),
     "mlm": ("prediction_logits", "logits"),
@@ -122,7 +122,7 @@ def run_ours(model, params, function):
     def run(params, key):
         return bound(model, function)(params, rngs={"dropout": key})
 
-    with recorded() as found:
+    with recorded(batch=ROWS) as found:
         out = jax.device_get(jit(run)(params, jax.random.key(0)))
     return out, found
 
@@ -151,6 +151,31 @@ def test_dropout_falls_where_the_reference_has_it(tmp_path, name, shape, publish
         field = next(field for field in FIELDS[head] if field in expected)
         real = np.where(mask) if out[head].ndim == 3 else ...
         assert_close(out[head][real], expected[field].numpy()[real])
+
+
+def test_gpt_drops_entries_of_its_one_matrix(tmp_path):
+    """`matrix_dropout`, as train.py of the 2018 release: tokens and positions, the same entries
+    for all rows and places; the softmax and the evaluation see the matrix whole."""
+    torch = pytest.importorskip("torch")
+    theirs, saved = made(tmp_path / "m", "gpt", "gelu", "OpenAIGPTLMHeadModel")
+    model = create(saved.spec | dict(matrix_dropout=True), ("lm",))
+    tokens, _, mask = batch(saved.spec)
+    run = functools.partial(heads_of, tokens=tokens, segments=None, mask=mask)
+    out, masks = run_ours(model, saved.params, run)
+    body, whole = theirs.transformer, dict(attention_mask=torch.tensor(mask).long())
+    words, places = body.tokens_embed.weight, body.positions_embed.weight
+    body.drop = torch.nn.Identity()
+    with dropped_as(masks) as used, torch.no_grad():
+        matrix = torch.nn.functional.dropout(torch.cat([words, places]), EMBEDDING)
+        e_BLD = matrix[torch.tensor(tokens)] + matrix[len(words) :][:LENGTH]
+        expected = theirs(inputs_embeds=e_BLD - places[:LENGTH], **whole).logits
+    assert sorted(used) == sites(masks)
+    assert_close(out["lm"][mask], expected.numpy()[mask])
+    evaluated, none = run_ours(model, saved.params, functools.partial(run, train=False))
+    with torch.no_grad():
+        expected = theirs.eval()(torch.tensor(tokens), **whole).logits
+    assert_close(evaluated["lm"][mask], expected.numpy()[mask])
+    assert none == []
 
 
 # ------------------------------------------------------------- what the objectives make of it

@@ -202,41 +202,6 @@ def test_going_on_from_a_cache_equals_reading_everything(family, scan):
 # -------------------------------------------------------------------------- the 2018 options
 
 
-def embedded(model, params, tokens_BL, key=0):
-    def embed(model, tokens_BL):
-        return model.encoder.embed(tokens_BL, None, None, train=True)
-
-    rngs = {"dropout": jax.random.key(key)}
-    return np.asarray(model.apply({"params": params}, tokens_BL, method=embed, rngs=rngs))
-
-
-def test_matrix_dropout_drops_entries_of_the_table_for_the_whole_step():
-    model, params = made("gpt", matrix_dropout=True, embedding_dropout=0.4, hidden_size=15)
-    words, places = (params["encoder"][k]["embedding"] for k in ("word", "position"))
-    text = np.array([[3, 3, 5, 3, 8], [5, 3, 3, 8, 3]])
-    found, kept_any = embedded(model, params, text), []
-    for d in range(15):  # for each entry one choice, kept or dropped, explains every place
-        for table, at in ((words, text), (places, np.broadcast_to(np.arange(5), text.shape))):
-            other = places[np.arange(5)] if table is words else words[text]
-            for n in np.unique(at):
-                rest = found[at == n][:, d], np.broadcast_to(other, found.shape)[at == n][:, d]
-                choices = [
-                    all(
-                        min(abs(x - own - o / 0.6), abs(x - own)) < 1e-4
-                        for x, o in zip(*rest, strict=True)
-                    )
-                    for own in (0.0, table[n, d] / 0.6)
-                ]
-                assert any(choices)
-                kept_any.append(choices[1])
-    assert 0.5 < np.mean(kept_any) < 0.7
-    assert (embedded(model, params, text, key=1) != found).any()
-    plain = embedded(*made("gpt", embedding_dropout=0.4, hidden_size=15), text)
-    assert ((plain == 0).mean() - 0.4) < 0.1 and ((found == 0).mean() - 0.16) < 0.1
-    evaluated, _ = model.apply({"params": params}, text)
-    np.testing.assert_allclose(evaluated.hidden[0], words[text] + places[:5], rtol=1e-6)
-
-
 def test_softmax_over_all_scores_the_positions_too():
     model, params = made("gpt", softmax_over_all=True)
     _, logits = model.apply({"params": params}, tokens())

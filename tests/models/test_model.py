@@ -90,3 +90,37 @@ def test_a_head_on_a_pooled_output_that_is_not_there_is_refused():
     for head in ("nsp", "classifier"):
         with pytest.raises(FirthError, match=f"head {head!r} needs a pooled.*set model.pooler"):
             create(SPEC | dict(pooler=False), ("mlm", head))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(num_heads=0), "hidden_size=4 is not a multiple of model.num_heads=0"),
+        (dict(num_heads=3), "hidden_size=4 is not a multiple of model.num_heads=3"),
+        *(
+            (dict([(name, 0)]), f"model.{name}=0 should be at least 1")
+            for name in ("vocab_size", "num_layers", "intermediate_size", "max_length")
+        ),
+        *(
+            (dict([(name, rate)]), rf"model.{name}={rate} should lie in \[0, 1\)")
+            for name in ("dropout", "attention_dropout", "classifier_dropout")
+            for rate in (1.0, -0.1)
+        ),
+        (dict(activation="swish"), "model.activation='swish' is unknown; one of gelu, gelu_tanh"),
+        (dict(remat="some"), "model.remat='some' is unknown; one of none, full, dots, all_dots"),
+        (dict(dtype="int8"), "model.dtype='int8' is unknown; one of float32, bfloat16, float16"),
+        (dict(depth=3), "model has no field depth; the fields are .*activation"),
+        (dict(family="xlnet", hidden_size=6, max_length=None), "no field max_length"),
+    ],
+)
+def test_what_no_model_can_have_is_refused(changes, message):
+    with pytest.raises(FirthError, match=message):
+        create(SPEC | changes)
+
+
+def test_odd_widths_have_no_sines_and_no_rotation():
+    spec = dict(family="xlnet", num_heads=1, hidden_size=5)
+    with pytest.raises(FirthError, match="hidden_size=5 is odd; sines and cosines need"):
+        create(spec)
+    with pytest.raises(FirthError, match="num_heads=2 gives heads of an odd width"):
+        create(dict(family="modernbert", num_heads=2, hidden_size=6))

@@ -68,7 +68,7 @@ def memory_of(width, layers, seed=5):
 
 
 def run_ours(model, params, function):
-    with recorded() as found:
+    with recorded(batch=B) as found:
         run = jit(
             lambda params: bound(model, function)(params, rngs={"dropout": jax.random.key(0)})
         )
