@@ -48,9 +48,10 @@ def test_of_all_values_of_sixteen_bits_the_nearest_share_falls(rate, monkeypatch
     np.testing.assert_allclose(y.mean(1), 1, rtol=2e-7)
 
 
-@pytest.mark.parametrize("shift", [(0, 1), (0, 2), (1, 0), (1, 1)])
+@pytest.mark.parametrize("shift", [(0, 1), (1, 0), (1, 1), (0, 251), (0, 502), (0, 753)])
 def test_neighbours_are_independent(shift):
-    """Two elements share each random word; they must fall together only by chance."""
+    """Those a quarter of a row apart share a random word, or a pair of words of the generator;
+    they and all others must fall together only by chance."""
     rate = 0.3
     dropped = ~np.asarray(keep_mask(jax.random.key(1), rate, SHAPE))
     both = dropped & np.roll(dropped, shift, (0, 1))

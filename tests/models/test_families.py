@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from made_families import CASES, CLASSES, SHAPES, make
+from quick import jit
 
 import firth
 from firth.exchange import read_model
@@ -190,5 +191,5 @@ def test_albert_shares_what_it_applies_several_times(tmp_path):
         out, _ = saved.model().apply({"params": params}, jnp.ones((1, 5), jnp.int32))
         return (out.last**2).sum()
 
-    gradient = jax.grad(loss)(saved.params)["encoder"]["stack"]
+    gradient = jit(jax.grad(loss))(saved.params)["encoder"]["stack"]
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(gradient["group_1"]["inner_1"]))

@@ -293,9 +293,13 @@ def test_segments_with_enough_memory_are_one_long_pass(untie_r):
     """Dai et al. 2019, section 3.2: the same log-probabilities, whatever the segments."""
     model, params = small("transformer_xl", untie_r=untie_r)
     tokens = np.random.default_rng(0).integers(0, 31, (2, 24))
-    long = bound(model, lambda m, t: jax.nn.log_softmax(m.lm(m.encoder(t).last)))(params, tokens)
-    step = bound(model, lambda m, t, memory: (lambda out: (
-        jax.nn.log_softmax(m.lm(out.last)), out.memory))(m.encoder(t, memory=memory)))  # fmt: skip
+
+    def score(model, tokens, memory=None):
+        out = model.encoder(tokens, memory=memory)
+        return jax.nn.log_softmax(model.lm(out.last)), out.memory
+
+    step = jit(bound(model, score))
+    long, _ = step(params, tokens)
     for length in (1, 5, 8):
         memory, parts = model.encoder.empty_memory(2, 24), []
         for begin in range(0, 24, length):
