@@ -139,6 +139,14 @@ def test_whole_words_within_the_count(masking, size):
     assert several > 20 and full > 150
 
 
+def test_a_row_may_begin_inside_a_word():
+    """Its rest is a word, whatever the row's last token is; six tokens are room for all words."""
+    starts = np.array([[0, 0, 1, 1, 0, 1]], bool)
+    place = jit(functools.partial(spans.place_spans, length_probs=[1.0]))
+    sizes = place(keys(1), np.ones((1, 6), bool), starts, np.array([6]))
+    assert sizes.tolist() == [[2, 0, 1, 2, 0, 1]]
+
+
 @pytest.mark.parametrize("probs", [NGRAM, GEOMETRIC], ids=["ngram", "geometric"])
 def test_no_run_goes_beyond_a_special_token(probs):
     """Lone words between specials, though every word that follows would fit."""
