@@ -161,8 +161,9 @@ def test_it_is_fine_tuned_and_evaluated_by_the_commands_of_bert(run, tmp_path):
     for split, rows in (("train", 64), ("dev", 16)):
         lines = ["one,two,label"]
         for _ in range(rows):
-            label = rng.integers(2)
-            lines.append(f"the film was {('bad', 'good')[label]},you saw it,{('no', 'yes')[label]}")
+            label, word = rng.integers(2), rng.choice(["bad", "good"])
+            second = ("the dog sat", "a cat sat")[label]  # of which the first text says nothing
+            lines.append(f"the film was {word},{second},{('no', 'yes')[label]}")
         (tmp_path / f"{split}.csv").write_text("\n".join(lines) + "\n")
     workdir = tmp_path / "tuned"
     argv = [
@@ -181,6 +182,12 @@ def test_it_is_fine_tuned_and_evaluated_by_the_commands_of_bert(run, tmp_path):
     assert main(["evaluate", "--workdir", str(workdir)]) == 0
     found = json.loads((workdir / "evaluation.json").read_text())
     assert found["dev/accuracy"] >= 0.9
+    # Random weights would learn it, too. Those of words that the task has not are only decayed.
+    before, after = (
+        read_model(path).params["encoder"]["word"]["embedding"] for path in (whole, workdir)
+    )
+    untouched = np.abs(after - before).max(1) < 0.01 * np.abs(before).max(1)
+    assert 0.5 < untouched.mean() < 1
     if run[0] in UNPUBLISHED:
         return
     assert main(["convert", "--from", str(workdir), "--to", str(tmp_path / "out")]) == 0

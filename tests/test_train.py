@@ -20,6 +20,7 @@ from made_runs import (
     make_store,
     start,
 )
+from quick import jit
 
 from firth import recipe, train
 from firth.cli import main
@@ -248,14 +249,40 @@ def test_the_step_lowers_from_shapes_alone(parts):
     assert "func.func public @main" in text
 
 
-def test_dropout_and_masks_change_with_the_step_and_the_seed(parts):
+def test_masks_change_with_the_step_and_the_seed(parts):
+    """The model of `parts` drops nothing, so that only the masks can change the loss."""
     step, state, batch = step_of(parts)
     other, _, _ = step_of(parts, seed=1)
-    run = jax.jit(step)
+    run = jit(step)
     a = run(state, batch)[1]["loss"][0]
     assert a == run(state, batch)[1]["loss"][0]
     assert a != run(state.replace(step=state.step + 1), batch)[1]["loss"][0]
-    assert a != jax.jit(other)(state, batch)[1]["loss"][0]
+    assert a != jit(other)(state, batch)[1]["loss"][0]
+
+
+def test_dropout_changes_with_the_step_and_the_micro_batch(parts):
+    """Static masks stay those of the example, so that only dropout can change the loss."""
+    config = parts[4].copy_and_resolve_references()
+    with config.unlocked():
+        config.objective.static = True
+    still = (*parts[:4], config, *parts[5:])
+    config = config.copy_and_resolve_references()
+    config.model.dropout = config.model.attention_dropout = 0.3
+    moving = (create(config.model, parts[1].heads), *parts[1:4], config, *parts[5:])
+    twice = {name: jnp.repeat(x, 2, axis=0) for name, x in parts[-1].items()}
+
+    def losses(given):
+        """At step 0, at step 1, and of two micro-batches that are equal."""
+        step, state, batch = step_of(given)
+        run, parted = jit(step), jit(step_of(given, accumulate=2)[0])
+        later = state.replace(step=state.step + 1)
+        found = run(state, batch), run(later, batch), parted(state, twice)
+        return [float(measured["loss"][0]) for _, measured, _ in found]
+
+    still, moving = losses(still), losses(moving)
+    assert still == pytest.approx([still[0]] * 3, rel=1e-6)
+    first, later, parted = moving
+    assert min(abs(first - other) for other in (still[0], later, parted)) > 1e-4
 
 
 # ------------------------------------------------------------------------------- bad input
