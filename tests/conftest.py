@@ -1,8 +1,11 @@
 """Fixtures shared by all tests; real data is found through FIRTH_DATA (default ../shared/data)."""
 
 import os
+import platform
+import sys
 from pathlib import Path
 
+import account
 import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -11,22 +14,31 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-def pytest_configure():
+def pytest_configure(config):
     """Eight CPU devices in this process, and in none that it starts."""
-    import jax
+    config.pluginmanager.register(account.Account(), "account")
+    if not config.getoption("numprocesses", None):  # else its workers run the tests
+        import jax
 
-    jax.config.update("jax_num_cpu_devices", 8)
+        jax.config.update("jax_num_cpu_devices", 8)
 
 
 @pytest.fixture(scope="session")
 def shared_data():
-    """`shared_data("vocabs/x.txt")` is that file of the shared data, or skips with the reason."""
+    """`shared_data("vocabs/x.txt")` is that file of the shared data, or skips where that is not."""
     root = Path(os.environ.get("FIRTH_DATA", REPOSITORY.parent / "shared" / "data"))
 
     def find(name: str) -> Path:
-        path = root / name
-        if not path.exists():
-            pytest.skip(f"{name} is not under {root}; set FIRTH_DATA to the folder of shared data")
-        return path
+        if not root.exists():
+            pytest.skip(f"{root} is not there; set FIRTH_DATA to the folder of shared data")
+        assert (root / name).exists(), f"{name} is not under {root}"
+        return root / name
 
     return find
+
+
+@pytest.fixture(scope="session")
+def libtpu():
+    """For tests that compile for TPUs: skips on machines that the compiler is not made for."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip("needs Linux on x86_64: libtpu has no other wheel")

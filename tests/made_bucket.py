@@ -126,10 +126,11 @@ class Bucket(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def google_bucket():
-    """A place in a bucket, as a gs:// URL, and the server; skips where gcsfs is absent."""
+    """A place in a bucket, as a gs:// URL, and the server."""
     # Else gcsfs would ask by gRPC what kind of bucket it is, and wait a minute for no answer.
     os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
-    gcsfs = pytest.importorskip("gcsfs", reason="gcsfs is absent; pip install 'firth[remote]'")
+    import gcsfs
+
     server = ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
     server.objects, server.uploads, server.read_only = {}, [], False
     threading.Thread(target=server.serve_forever, daemon=True).start()

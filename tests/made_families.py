@@ -1,6 +1,5 @@
 """Small transformers models of every family but BERT, with random weights and odd dimensions."""
 
-import pytest
 from made_models import save_random
 
 _BERT_LIKE = dict(
@@ -132,7 +131,9 @@ CLASSES = {
 
 def make(directory, family, shape, name=None, seed=0, **settings):
     """Save a transformers model with all parameters random; returns the torch model, in eval."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     name = name or CLASSES[family][0]
     settings = SHAPES[family][shape] | dict(attn_implementation="eager") | settings
     torch.manual_seed(seed)

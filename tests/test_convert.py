@@ -71,7 +71,8 @@ def test_round_trip_is_byte_identical(tmp_path, name):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_round_trip_of_half_precision_shards(tmp_path, dtype):
-    torch = pytest.importorskip("torch")
+    import torch
+
     model = make_published(tmp_path / "x", "BertForMaskedLM").to(getattr(torch, dtype))
     model.save_pretrained(tmp_path / "m", max_shard_size="20KB")
     assert len(list((tmp_path / "m").glob("model-*.safetensors"))) > 2
@@ -156,7 +157,9 @@ def test_round_trip_of_minilm(tmp_path):
 )
 def test_a_trained_model_loads_in_transformers(tmp_path, made_as, heads, pooler, published_as):
     """No key is missing or left over, and the outputs are ours."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    import torch
+    import transformers
+
     make_published(tmp_path / "m", made_as, "gelu_tanh", num_labels=3)
     tokenizer = add_tokenizer(tmp_path / "m")
     read = read_model(tmp_path / "m")
@@ -226,7 +229,8 @@ def test_labels_and_kind_of_task(tmp_path, settings, labels, regression):
 
 def test_changed_weights_are_written_as_they_are(tmp_path):
     """A half-precision source does not round what was trained on in float32."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     make_published(tmp_path / "x").to(torch.float16).save_pretrained(tmp_path / "m")
     saved = read_model(tmp_path / "m")
     flat = {k: v + np.float32(1e-6) for k, v in flatten_dict(saved.params).items()}

@@ -1,5 +1,6 @@
 """Whole runs of every family but BERT: killed, resumed, exchanged, fine-tuned, evaluated."""
 
+import functools
 import json
 import signal
 import time
@@ -60,14 +61,26 @@ def teacher(store, tmp_path_factory):
     return workdir
 
 
-@pytest.fixture(scope="module", params=RUNS)
-def run(request, store, teacher, tmp_path_factory):
+@pytest.fixture(scope="module")
+def trained(store, teacher, tmp_path_factory):
+    """`trained(name)` is a workdir trained in one go, once a name."""
+
+    @functools.cache
+    def train(name):
+        workdir = tmp_path_factory.mktemp("run") / "whole"
+        process = start(command(store, workdir, name, teacher))
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        return workdir
+
+    return train
+
+
+@pytest.fixture(params=RUNS)
+def run(request, trained, store, teacher):
     """(name, a workdir trained in one go, the command of another)."""
-    workdir = tmp_path_factory.mktemp("run") / "whole"
-    process = start(command(store, workdir, request.param, teacher))
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    return request.param, workdir, lambda other: command(store, other, request.param, teacher)
+    name = request.param
+    return name, trained(name), lambda other: command(store, other, name, teacher)
 
 
 @pytest.mark.slow
@@ -88,11 +101,10 @@ def test_a_killed_run_ends_with_the_same_bytes(run, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("run", ["xlnet", "transformer_xl"], indirect=True)
 def test_eight_devices_equal_one(run, tmp_path):
-    """Memory is cut over the devices like the rows that it belongs to."""
-    name, whole, argv = run
-    if name not in ("xlnet", "transformer_xl"):
-        pytest.skip("covered by BERT's: no memory")
+    """Memory is cut over the devices like the rows that it belongs to; BERT's covers the others."""
+    _, whole, argv = run
     mesh = [f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor")]
     flags = "--xla_force_host_platform_device_count=8"
     process = start([*argv(tmp_path), *mesh], XLA_FLAGS=flags)

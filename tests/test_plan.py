@@ -74,7 +74,6 @@ def test_what_is_computed_again_is_that_of_the_whole_run(capsys):
 
 
 def test_several_recipes_are_a_table_and_a_chart(capsys, tmp_path):
-    pytest.importorskip("matplotlib")
     chart = tmp_path / "costs.png"
     argv = ["--config=bert.py:tiny", "--config=distilbert.py:tiny", f"--chart={chart}"]
     lines = run(capsys, *argv, "--config.accumulate=1").splitlines()

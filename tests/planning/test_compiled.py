@@ -3,7 +3,6 @@
 The compiler itself runs in the slow test, which needs libtpu; the searches run on made reports.
 """
 
-import importlib.util
 import json
 
 import jax
@@ -148,13 +147,8 @@ def test_splits_divide_chips_and_heads():
     assert compiled.candidates(1, 2) == [(1, 1)]
 
 
-needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed (firth[tpu])"
-)
-
-
 @pytest.mark.slow
-@needs_libtpu
+@pytest.mark.usefixtures("libtpu")
 def test_a_tiny_recipe_compiled_for_four_chips():
     """FLOPs are those of the formula, what is reduced is what is trained, no more is sent."""
     config = tiny()

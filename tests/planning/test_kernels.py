@@ -1,6 +1,5 @@
 """What kernels take: read from a program, and counted again in the compiler's schedules."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -51,9 +50,7 @@ def test_a_kernel_counts_in_the_work_of_a_program():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed (firth[tpu])"
-)
+@pytest.mark.usefixtures("libtpu")
 def test_the_compiler_schedules_as_many_bundles_as_planned():
     """Within a tenth: schedules differ by what surrounds a kernel, and by the compiler."""
     command = [sys.executable, COUNT, "--chips", "v5e", "v6e"]

@@ -157,7 +157,8 @@ def test_optimizer_equals_float64(problem, name):
 
 
 def test_adamw_equals_torch(problem):
-    torch = pytest.importorskip("torch")
+    import torch
+
     params, grads = problem
     spec = dict(bias_correction=True, eps=1e-8, clip_norm=0.0, weight_decay=0.1, decay_exclude=())
     theirs = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in params.items()}

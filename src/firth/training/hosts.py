@@ -21,6 +21,7 @@ import numpy as np
 from jax._src import distributed  # its key-value store has no public name, Orbax does this too
 from jax.experimental import multihost_utils
 
+from firth.accelerator import accelerator
 from firth.errors import FirthError
 from firth.recipe import flatten
 from firth.training.journal import commit
@@ -28,7 +29,6 @@ from firth.training.journal import commit
 DIED = 75  # exit status (EX_TEMPFAIL): a process has died or hangs; start all of them again
 DAY_MS = 24 * 3600 * 1000  # waiting for the others is bounded by the watch, not by a timeout
 SKEW_NOTED, SKEW_REFUSED = 5.0, 900.0  # seconds; credentials and certificates fail beyond the last
-TPU_VARIABLES = ("TPU_NAME", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_ACCELERATOR_TYPE")
 
 
 def from_command_line(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -135,25 +135,6 @@ def _give_up(place):
 
 
 # ---------------------------------------------------------------------------- the accelerator
-
-
-def accelerator(root: Path = Path("/"), environment=os.environ) -> str:
-    """What shows that this host has one, "TPU (...)" or "GPU (...)"; "" where it has none.
-
-    JAX_PLATFORMS=cpu says that it is not to be used, as does an empty CUDA_VISIBLE_DEVICES.
-    """
-    if "cpu" in environment.get("JAX_PLATFORMS", ""):
-        return ""
-    google = "0x1ae0"  # the PCI vendor; a numbered vfio group may be any passed-through device
-    vendors = (path.read_text().strip() for path in root.glob("sys/bus/pci/devices/*/vendor"))
-    groups = [] if google not in vendors else sorted(root.glob("dev/vfio/[0-9]*"))
-    variables = [name for name in TPU_VARIABLES if environment.get(name)]
-    for found in (*sorted(root.glob("dev/accel[0-9]*")), *groups, *variables):
-        return f"TPU ({found})"
-    hidden = environment.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
-    for found in () if hidden else sorted(root.glob("dev/nvidia[0-9]*")):
-        return f"GPU ({found})"
-    return ""
 
 
 def check_accelerator() -> None:
