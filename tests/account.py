@@ -85,7 +85,10 @@ class Account:
 
     def watch(self):
         while not self.over.wait(SECONDS):
-            self.peak = max(self.peak, held())
+            self.look()
+
+    def look(self):
+        self.peak = max(self.peak, held())
 
     def pytest_sessionstart(self, session):
         if not hasattr(session.config, "workerinput"):  # one watch, over all workers
@@ -111,6 +114,7 @@ class Account:
 
     def pytest_terminal_summary(self, terminalreporter):
         self.over.set()
+        self.look()
         skipped = terminalreporter.stats.get("skipped", [])
         terminalreporter.write_line(f"skipped: {len(skipped)}")
         for (name, why), times in collections.Counter(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import account
-import jax
+import pytest
 
 SKIPS = {  # the lines of a made test file -> whether its skip is a failure
     "from pytest import skip\ndef test(): skip('needs a GPU')": False,
@@ -23,8 +23,27 @@ SKIPS = {  # the lines of a made test file -> whether its skip is a failure
 HOLDS = """
 import subprocess, sys
 def test():
-    program = "import time; held = b'1' * 300_000_000; time.sleep(3)"
+    program = "import time; held = b'1' * 300_000_000; time.sleep(2)"
     subprocess.run([sys.executable, "-c", program], check=True)
+"""
+GROWS = """
+import functools, jax
+compiled, held = jax.jit(lambda x: x + 1), []
+@functools.cache
+def remembered(): return 1
+def test_small():
+    assert compiled(remembered()) == 2
+def test_large():
+    assert compiled._cache_size() == 1 and remembered.cache_info().currsize == 1
+    held.append(b"1" * 320_000_000)
+def test_given_back():
+    assert compiled._cache_size() == 0 and remembered.cache_info().currsize == 1
+"""
+AFTER = """
+import sys
+def test_forgotten():
+    (module,) = [m for m in list(sys.modules.values()) if hasattr(m, "remembered")]
+    assert module.remembered.cache_info().currsize == 0
 """
 
 
@@ -47,6 +66,13 @@ def test_a_skip_without_a_listed_reason_fails_the_session(tmp_path):
     assert re.search(r"^skipped: 3\n +2  a TPU: needs a TPU\n +1  a GPU: needs a GPU$", said, re.M)
 
 
+def test_an_expected_failure_is_counted_by_pytest():
+    """Which passes over failed reports that carry this mark."""
+    where = ("test_x.py", 1, "test")
+    report = pytest.TestReport("test", where, {}, "skipped", None, "call", wasxfail="")
+    assert account.judged(report).failed and not hasattr(report, "wasxfail")
+
+
 def test_listed_skips_are_counted_and_memory_is_that_of_all_processes(tmp_path):
     files = [text for text, fails in SKIPS.items() if not fails]
     status, said = session(tmp_path, [*files, HOLDS], "-p", "no:xdist")
@@ -55,9 +81,7 @@ def test_listed_skips_are_counted_and_memory_is_that_of_all_processes(tmp_path):
     assert 0.4 < float(re.search(r"^memory: ([\d.]+) GB", said, re.M)[1]) < 1.5
 
 
-def test_what_was_compiled_is_given_back():
-    compiled = jax.jit(lambda x: x + 1)
-    compiled(1.0)
-    assert compiled._cache_size() == 1
-    account.free()
-    assert compiled._cache_size() == 0
+def test_a_process_that_grows_gives_back_what_it_compiled(tmp_path):
+    """What a file's functions remember stays until its end: its tests share that."""
+    status, said = session(tmp_path, [GROWS, AFTER], "-p", "no:xdist")
+    assert status == 0, said
