@@ -57,7 +57,7 @@ def get_config(arg=None):
         view=arg.view,
         length=arg.length,
         heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="thread",  # or "tf.data"
+        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
         prefetch=2,
     )
     if arg.view == "pairs":

@@ -51,7 +51,7 @@ def get_config(arg=None):
         mode="documents",
         length=arg.length,
         heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="thread",  # or "tf.data"
+        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
         prefetch=2,
     )
 

@@ -54,7 +54,7 @@ def get_config(arg=None):
         kind="classification",  # or "regression"
         tokenizer="",  # "": the one that comes with the weights
         length=arg.length,
-        loader="thread",
+        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
         prefetch=2,
     )
     c.objective = dict(

@@ -66,7 +66,7 @@ def get_config(arg=None):
         ends="sentence",  # where the end-of-text token goes; or "document", "none"
         length=length,
         heldout=0.0,  # fraction of the documents kept for evaluation
-        loader="thread",  # or "tf.data"
+        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
         prefetch=2,
     )
 

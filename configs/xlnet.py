@@ -56,7 +56,7 @@ def get_config(arg=None):
         heldout_store="",  # evaluate on this store instead of held-out documents
         length=length,
         heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="thread",  # or "tf.data"
+        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
         prefetch=2,
     )
     if memory:

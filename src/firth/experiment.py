@@ -203,6 +203,10 @@ def _task(data) -> tasks.Task:
     }
     if "text" in options:
         options["text"] = tuple(options["text"].split(","))
+    if data.task.startswith("tfds:"):
+        named = {split: options.pop(split) for split in ("train", "dev", "test") if data[split]}
+        options.pop("kind", None)  # the type of the label says it
+        options |= dict(files=named, directory=data.dir or None)
     try:
         task = tasks.get_task(data.task, **options)
     except TypeError as error:

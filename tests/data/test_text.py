@@ -3,9 +3,7 @@
 import gzip
 import json
 import lzma
-import sys
 import tracemalloc
-import types
 
 import pytest
 
@@ -180,35 +178,3 @@ def test_missing_input(tmp_path):
         find_sources([str(tmp_path / "*.txt")])
     with pytest.raises(FirthError, match=r"is a directory; write '.*/\*'"):
         find_sources([str(tmp_path)])
-
-
-class FakeBuilder:
-    """As much of a TFDS builder as `firth prepare` uses."""
-
-    def __init__(self, name):
-        if name.removesuffix(":1.0.0") != "reviews":
-            raise ValueError(f"Dataset {name} not found.\nPerhaps another?")
-        self.info = types.SimpleNamespace(features={"text": None, "label": None})
-
-    def download_and_prepare(self):
-        pass
-
-    def as_dataset(self, split, shuffle_files):
-        assert not shuffle_files
-        return [{"text": f"{split} {n} ü".encode(), "label": n} for n in range(3)]
-
-
-def test_tfds_builders(monkeypatch):
-    module = types.SimpleNamespace(builder=FakeBuilder, as_numpy=iter)
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", module)
-    assert documents(["tfds:reviews:1.0.0:test", "tfds:reviews"]) == [
-        *(f"test {n} ü" for n in range(3)),
-        *(f"train {n} ü" for n in range(3)),
-    ]
-    with pytest.raises(FirthError, match=r"tfds:reviews: no feature 'body'.*text, label"):
-        documents(["tfds:reviews"], field="body")
-    with pytest.raises(FirthError, match=r"tfds:films: Dataset films not found\.$"):
-        documents(["tfds:films"])
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(FirthError, match=r"needs tensorflow_datasets; .*firth\[tf\]"):
-        documents(["tfds:reviews"])

@@ -1,22 +1,28 @@
 """Batches ahead of time: `prefetch` keeps the next few ready while a training step runs.
 
-It drives any pure `batch(step)`, so the two loaders and any depth yield the same bytes.
+It drives any pure `batch(step)`, so the two loaders and any depth yield the same bytes, and one
+may take over from the other at any step.
 """
 
-import contextlib
 import itertools
+import logging
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
+import jax
 import numpy as np
 
+from firth.data.tensorflow import has_tensorflow, import_tensorflow
 from firth.errors import FirthError
 
+log = logging.getLogger("firth")
 Batch = dict[str, np.ndarray]
-LOADERS = ("thread", "tf.data")
+LOADERS = ("auto", "thread", "tf.data")
+_TRACED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # JAX's event; the compiler is next
 
 
 def prefetch(
@@ -24,14 +30,16 @@ def prefetch(
     start: int,
     stop: int | None = None,
     depth: int = 2,
-    loader: str = "thread",
+    loader: str = "auto",
 ) -> "Prefetch":
     """An iterator over batch_fn(start), batch_fn(start + 1), ..., before `stop` if that is given.
 
     `depth` batches are kept ready, by one thread, or with `loader="tf.data"` by a
-    `tf.data.Dataset` that computes several at once (so `batch_fn` must be safe to call from
-    several threads, as views are); the order is that of the steps either way. What `batch_fn`
-    raises, the consumer gets in its place.
+    `tf.data.Dataset` that computes as many at once (so `batch_fn` must be safe to call from
+    several threads, as views are); the order is that of the steps either way. TensorFlow is
+    imported beside the consumer: until that is done, the thread loads. "auto" is tf.data where
+    TensorFlow is installed, and else the thread. What `batch_fn` raises, the consumer gets in its
+    place.
 
     Raises FirthError for a depth below 1, an unknown loader or where TensorFlow is missing.
     """
@@ -39,8 +47,23 @@ def prefetch(
         raise FirthError(f"depth={depth} batches ahead: expected at least 1")
     if loader not in LOADERS:
         raise FirthError(f"unknown loader {loader!r}: expected one of {', '.join(LOADERS)}")
-    make = _Thread if loader == "thread" else _TfData
-    return Prefetch(make(batch_fn, start, stop, depth))
+    if loader == "tf.data" and not has_tensorflow():
+        raise _cannot_import("it is not installed")
+    if resolve(loader) == "thread":
+        return Prefetch(_Thread(batch_fn, start, stop, depth))
+    return Prefetch(_Handover(batch_fn, start, stop, depth, required=loader == "tf.data"))
+
+
+def resolve(loader: str) -> str:
+    """The loader that "auto" stands for on this machine; any other is itself."""
+    return ("tf.data" if has_tensorflow() else "thread") if loader == "auto" else loader
+
+
+def _cannot_import(reason: object) -> FirthError:
+    return FirthError(
+        f'loader="tf.data" needs TensorFlow, which cannot be imported ({reason}); '
+        'pip install "firth[tf]", or use loader="thread"'
+    )
 
 
 class Prefetch(Iterator[Batch]):
@@ -50,7 +73,7 @@ class Prefetch(Iterator[Batch]):
     run was bound by its input.
     """
 
-    def __init__(self, source: "_Thread | _TfData"):
+    def __init__(self, source: "_Thread | _Handover"):
         self.wait_seconds = 0.0
         self._source = source
         self._finalizer = weakref.finalize(self, source.stop)
@@ -135,17 +158,69 @@ class _Thread:
             self._thread.join()
 
 
+class _Handover:
+    """The thread until TensorFlow is imported, and then tf.data.
+
+    The import holds Python's lock for most of some seconds, in which a step could hardly be traced.
+    So it begins when the first step goes to the compiler, which works without the lock, or at the
+    latest when the second batch is wanted. It cannot be broken off half-way without a crash: a
+    process that ends meanwhile waits for it, as Python does for any pool of threads.
+    """
+
+    def __init__(self, batch_fn, start: int, stop: int | None, depth: int, required: bool):
+        self._batch_fn, self._step, self._stop, self._depth = batch_fn, start, stop, depth
+        self._required = required
+        self._dtypes: dict[str, np.dtype] = {}  # of a batch, as the first one shows them
+        self._import: Future | None = None
+        self._decided = False  # which source is to stay
+        self._source: _Thread | _TfData = _Thread(batch_fn, start, stop, depth)
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+
+    def _hear(self, event: str, seconds: float, **_) -> None:
+        if event == _TRACED and self._dtypes:
+            self._begin_import()
+
+    def _begin_import(self) -> None:
+        if not self._import:
+            pool = ThreadPoolExecutor(1, "firth tensorflow")
+            self._import = pool.submit(import_tensorflow)
+            pool.shutdown(wait=False)
+
+    def take(self) -> Batch:
+        if self._dtypes and not self._decided:
+            self._begin_import()
+            if self._import.done():
+                self._decide(self._import)
+        batch = self._source.take()
+        self._dtypes = self._dtypes or {name: array.dtype for name, array in batch.items()}
+        self._step += 1
+        return batch
+
+    def _decide(self, imported: Future) -> None:
+        self._decided = True
+        if error := imported.exception():
+            if self._required:
+                raise _cannot_import(error)
+            log.warning("TensorFlow cannot be imported (%s), so a thread loads batches", error)
+            return
+        self._source.stop()  # what it has ready is computed again
+        self._source = _TfData(
+            imported.result(), self._batch_fn, self._dtypes, self._step, self._stop, self._depth
+        )
+
+    def stop(self) -> None:
+        jax.monitoring.unregister_event_duration_listener(self._hear)
+        self._source.stop()
+
+    def join(self) -> None:
+        self._source.join()
+
+
 class _TfData:
     """`Dataset.range -> parallel map, in order -> prefetch`; TensorFlow only moves the arrays."""
 
-    def __init__(self, batch_fn, start: int, stop: int | None, depth: int):
-        tf = _tensorflow()
+    def __init__(self, tf, batch_fn, dtypes: dict[str, np.dtype], start: int, stop, depth: int):
         self._error: BaseException | None = None
-        self._batches = iter(())
-        if stop is not None and stop <= start:
-            return
-        first = batch_fn(start)  # tells the names and types
-        names, dtypes = list(first), [first[name].dtype for name in first]
 
         def load(step) -> list[np.ndarray]:
             try:
@@ -153,16 +228,20 @@ class _TfData:
             except BaseException as caught:
                 self._error = self._error or caught
                 raise
-            return [batch[name] for name in names]
+            return [batch[name] for name in dtypes]
 
         def loaded(step):
-            arrays = tf.numpy_function(load, [step], dtypes, stateful=False)
-            return dict(zip(names, arrays, strict=True))
+            arrays = tf.numpy_function(load, [step], list(dtypes.values()), stateful=False)
+            return dict(zip(dtypes, arrays, strict=True))
 
         last = np.iinfo(np.int64).max if stop is None else stop
         dataset = tf.data.Dataset.range(start, last)
-        dataset = dataset.map(loaded, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        self._batches = dataset.prefetch(depth).as_numpy_iterator()
+        dataset = dataset.map(loaded, num_parallel_calls=depth, deterministic=True)
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.threading.private_threadpool_size = depth
+        options.threading.max_intra_op_parallelism = 1
+        self._batches = dataset.prefetch(depth).with_options(options).as_numpy_iterator()
 
     def take(self) -> Batch:
         try:
@@ -177,17 +256,3 @@ class _TfData:
 
     def join(self) -> None:
         pass
-
-
-def _tensorflow():
-    try:
-        import tensorflow as tf
-    except ImportError as error:
-        raise FirthError(
-            f'loader="tf.data" needs TensorFlow, which cannot be imported ({error}); '
-            'pip install "firth[tf]", or use loader="thread"'
-        ) from None
-    # The accelerator belongs to JAX: without this TensorFlow would take all of its memory.
-    with contextlib.suppress(RuntimeError):  # the caller's TensorFlow runs already, as it was set
-        tf.config.set_visible_devices([], "GPU")
-    return tf

@@ -1,6 +1,7 @@
 """`firth prepare`: a corpus in, a corpus store out.
 
     firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
+    firth prepare --tfds wiki40b/en --text-field text --tokenizer tok/ --output store/
 
 The input is cut into batches of a few megabytes (`text.py`), worker processes segment and tokenise
 them into parts (`parts.py`), and the parts are appended to the store in the order of the input.
@@ -71,6 +72,8 @@ def prepare(
     block_bytes: int = BLOCK_BYTES,
     runner: str = "local",
     runner_arguments: Sequence[str] = (),
+    tfds_dir: str | None = None,
+    tfds_download: bool = False,
 ) -> Store:
     """Tokenise a corpus into a store at `output` and open it.
 
@@ -86,6 +89,8 @@ def prepare(
         block_bytes: text in one unit of work.
         runner: "local" for `workers` processes here, or a runner of Apache Beam, which takes
             `runner_arguments` as its options.
+        tfds_dir: TFDS's data_dir (None: its default); workers of a runner must reach it too.
+        tfds_download: whether TFDS may fetch what is not there.
 
     Raises FirthError for missing, empty or bad input, an output that exists, a full disk.
     """
@@ -95,7 +100,7 @@ def prepare(
             raise FirthError(f"{name} is {getattr(options, name)!r}; expected one of {known}")
     output = place(output)
     check_output(output, overwrite)
-    sources = find_sources(inputs, options.format)
+    sources = find_sources(inputs, options.format, tfds_dir, tfds_download)
     _check_newlines(sources, tokenizer, options)
     partial = unfinished(output)
     with locked(partial):
@@ -208,7 +213,7 @@ def _write_store(
         if not writer.num_tokens:
             names = ", ".join(source.name for source in sources[:3])
             raise FirthError(f"the input holds no text: {len(sources)} sources ({names})")
-    empty = [source.name for source in sources if source.format != "tfds" and not source.bytes]
+    empty = [source.name for source in sources if not source.bytes]
     if empty:
         _note(f"{len(empty)} of {len(sources)} input files are empty, {empty[0]} among them")
 
@@ -223,7 +228,7 @@ def _note(text: str) -> None:
 
 def _train(path: Path, args: argparse.Namespace, options: Options) -> None:
     """Train a tokenizer on the input, or an even sample of it, and save it at `path`."""
-    sources = find_sources(args.input, options.format)
+    sources = find_sources(args.input, options.format, args.tfds_dir, args.tfds_download)
     kind = args.train_tokenizer
     size = sum(s.bytes * (_COMPRESSION if s.name.endswith((".gz", ".xz")) else 1) for s in sources)
     every = max(1, math.ceil(size / _TRAINING_BYTES[kind]))
@@ -278,16 +283,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     options = {
         "--input": dict(
-            nargs="+",
-            action="extend",
-            required=True,
-            metavar="FILE",
-            help="files and patterns ('dir/**/*.txt'), .gz and .xz too, or tfds:NAME[:split]",
+            **dict(nargs="+", action="extend", default=[], metavar="FILE"),
+            help="files and patterns ('dir/**/*.txt'), .gz and .xz too",
         ),
+        "--tfds": dict(
+            **dict(nargs="+", action="extend", default=[], metavar="NAME[:VERSION][:SPLIT]"),
+            help="splits of TensorFlow Datasets ('wiki40b/en:train[:10%%]'; default: train)",
+        ),
+        "--tfds-dir": dict(metavar="DIR", help="TFDS's data_dir (default: TFDS_DATA_DIR)"),
+        "--tfds-download": dict(action="store_true", help="let TFDS fetch what is not there"),
         "--tokenizer": dict(required=True, metavar="DIR", help="directory or file of a tokenizer"),
         "--output": dict(required=True, metavar="DIR", help="the store to make, or its URL"),
         "--format": dict(choices=FORMATS, help="default: by extension, else text"),
-        "--field": dict(default="text", help="field of JSONL, column of CSV, feature of TFDS"),
         "--document": dict(
             choices=_CHOICES["document"],
             default="blank-line",
@@ -324,6 +331,11 @@ def _parser() -> argparse.ArgumentParser:
     }
     for name, settings in options.items():
         parser.add_argument(name, **settings)
+    parser.add_argument(
+        *("--field", "--text-field"),
+        default="text",
+        help="field of JSONL, column of CSV, feature of TFDS",
+    )
     case = parser.add_mutually_exclusive_group()
     case.add_argument(
         "--lowercase",
@@ -347,6 +359,9 @@ def main(argv: Sequence[str]) -> int:
             "-- --direct_num_workers=2 --direct_running_mode=multi_processing"
         )
     options = Options(*(getattr(args, name) for name in Options._fields))
+    args.input += [f"tfds:{name}" for name in args.tfds]
+    if not args.input:
+        raise FirthError("nothing to prepare; give files with --input, or a dataset with --tfds")
     if args.workers is not None and args.workers < 1:
         raise FirthError(f"--workers is {args.workers}; expected 1 or more")
     output = place(args.output)
@@ -361,6 +376,8 @@ def main(argv: Sequence[str]) -> int:
         overwrite=args.overwrite,
         runner=args.runner,
         runner_arguments=runner_arguments,
+        tfds_dir=args.tfds_dir,
+        tfds_download=args.tfds_download,
     )
     seconds = time.monotonic() - begin
     print(

@@ -9,7 +9,6 @@ batches can be worked on anywhere and in any order. The last function does nearl
 import csv
 import glob
 import gzip
-import importlib
 import json
 import lzma
 import os
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from firth.data import tfds_reader
 from firth.errors import FirthError
 from firth.paths import about, find, is_url, open_binary
 
@@ -31,21 +31,21 @@ FORMATS = ("text", "jsonl", "csv", "tsv")
 _VERSIONS = ("md5Hash", "etag", "ETag", "mtime", "LastModified", "created")
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _BLANK_LINES = re.compile(r"\n\s*\n")
-_TFDS_NAME = re.compile(r"tfds:([^:]+(?::\d+\.\d+\.\d+)?):?(.*)")  # name[:version][:split]
 
 
 @dataclass(frozen=True)
 class Source:
-    """One input: a file, or a TFDS split (`tfds:NAME[:split]`)."""
+    """One input: a file, or a TFDS split (`tfds:NAME[:version][:split]`)."""
 
     name: str
     format: str
-    bytes: int  # as stored, 0 where unknown
+    bytes: int  # as stored
+    tfds: tfds_reader.Texts | None = None
 
     def fingerprint(self) -> list:
         """Changes when the input does: its address, size and time of modification (or checksum)."""
-        if self.format == "tfds":
-            return [self.name]
+        if self.tfds:
+            return list(self.tfds[:3])
         if is_url(self.name):
             known = about(self.name)
             return [self.name, self.bytes, *(str(known[k]) for k in _VERSIONS if k in known)]
@@ -53,7 +53,7 @@ class Source:
 
     def describe(self) -> dict:
         """What a manifest says of it: the base name and the size."""
-        name = self.name if self.format == "tfds" else os.path.basename(self.name)
+        name = self.name if self.tfds else os.path.basename(self.name)
         return {"name": name, "bytes": self.bytes}
 
 
@@ -84,16 +84,24 @@ class Batch(NamedTuple):
     position: int
 
 
-def find_sources(inputs: Sequence[str], format: str | None = None) -> list[Source]:
+def find_sources(
+    inputs: Sequence[str],
+    format: str | None = None,
+    tfds_dir: str | None = None,
+    tfds_download: bool = False,
+) -> list[Source]:
     """The files and URLs that patterns match, sorted within each, none twice, and TFDS splits.
 
     `format` is one of FORMATS, or None to go by the extension (.jsonl, .csv, .tsv, else text;
-    before .gz or .xz). Raises FirthError for a pattern that matches nothing or a directory.
+    before .gz or .xz). `tfds_dir` is TFDS's data_dir (None: its default), `tfds_download` lets it
+    fetch what is not there. Raises FirthError for a pattern that matches nothing or a directory,
+    and a dataset or split that is not there.
     """
     sources = {}
     for pattern in inputs:
-        if _TFDS_NAME.fullmatch(pattern):
-            sources[pattern] = Source(pattern, "tfds", 0)
+        if tfds_reader.is_name(pattern):
+            texts = tfds_reader.find_texts(pattern, tfds_dir, tfds_download)
+            sources[texts.name] = Source(texts.name, "tfds", texts.bytes, texts)
             continue
         names = _find_files(pattern)
         if not names:
@@ -148,8 +156,10 @@ def read_blocks(
 
     Raises FirthError for a file that cannot be read or decompressed, and for bad CSV and TFDS.
     """
-    if source.format == "tfds":
-        yield from _blocks_of_texts(source, _read_tfds(source.name, field, errors), block_bytes)
+    if source.tfds:
+        yield from _blocks_of_texts(
+            source, tfds_reader.read_texts(source.tfds, field, errors), block_bytes
+        )
         return
     try:
         with open_binary(source.name) as stored:
@@ -157,7 +167,8 @@ def read_blocks(
             file = opener(stored) if opener else stored
             if source.format in ("csv", "tsv"):
                 texts = _read_table(source, file, field, errors)
-                yield from _blocks_of_texts(source, texts, block_bytes, stored)
+                texts = ((text, stored.tell()) for text in texts)
+                yield from _blocks_of_texts(source, texts, block_bytes)
             else:
                 yield from _blocks_of_lines(source, file, stored, block_bytes)
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
@@ -215,22 +226,18 @@ def _cut_long_line(data: bytes) -> int:
 
 
 def _blocks_of_texts(
-    source: Source, texts: Iterator[str], block_bytes: int, stored: BinaryIO | None = None
+    source: Source, texts: Iterator[tuple[str, int]], block_bytes: int
 ) -> Iterator[Block]:
-    held, size = [], 0
-
-    def block() -> Block:
-        position = stored.tell() if stored else 0
-        return Block(source.name, source.format, held, False, True, 0, 0, position)
-
-    for text in texts:
+    """Blocks of whole texts, each given with the bytes of the source read by then."""
+    held, size, position = [], 0, 0
+    for text, position in texts:
         held.append(text)
         size += len(text)
         if size >= block_bytes:
-            yield block()
+            yield Block(source.name, source.format, held, False, True, 0, 0, position)
             held, size = [], 0
     if held:
-        yield block()
+        yield Block(source.name, source.format, held, False, True, 0, 0, position)
 
 
 def _read_table(source: Source, file: BinaryIO, field: str, errors: str) -> Iterator[str]:
@@ -275,31 +282,6 @@ def _decode(data: bytes, name: str, errors: str, offset: int, line: int) -> str:
             "--errors=replace"
         ) from None
     return text.removeprefix("\ufeff") if offset == 0 else text
-
-
-def _read_tfds(name: str, field: str, errors: str) -> Iterator[str]:
-    """The feature `field` of every example of `tfds:NAME[:split]` (default split: train)."""
-    try:
-        tfds = importlib.import_module("tensorflow_datasets")
-    except ImportError:
-        raise FirthError(
-            f"{name} needs tensorflow_datasets; install it with pip install 'firth[tf]'"
-        ) from None
-    dataset, split = _TFDS_NAME.fullmatch(name).groups()
-    try:
-        builder = tfds.builder(dataset)
-        features = list(builder.info.features or ())
-        builder.download_and_prepare()
-        examples = builder.as_dataset(split=split or "train", shuffle_files=False)
-    except Exception as error:  # an unknown name or split, no network, ...: many kinds
-        raise FirthError(f"{name}: {str(error).strip().splitlines()[0]}") from error
-    if field not in features:
-        raise FirthError(
-            f"{name}: no feature {field!r}; the features are {', '.join(features)}; choose one "
-            "with --field"
-        )
-    for number, example in enumerate(tfds.as_numpy(examples), 1):
-        yield _decode(example[field], name, errors, 0, number)
 
 
 def read_documents(block: Block, field: str, document: str, errors: str) -> list[str]:

@@ -1,5 +1,6 @@
 """What a run writes down: metrics.jsonl, TensorBoard events, a progress bar and env.txt."""
 
+import contextlib
 import json
 import math
 import os
@@ -147,6 +148,8 @@ def describe_environment() -> str:
     ]
     for name in ("firth", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
         lines.append(f"{name}: {metadata.version(name)}")
+    with contextlib.suppress(metadata.PackageNotFoundError):  # data.loader="auto" hangs on it
+        lines.append(f"tensorflow: {metadata.version('tensorflow')}")
     return "\n".join(lines) + "\n"
 
 
