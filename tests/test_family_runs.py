@@ -189,6 +189,7 @@ def test_it_is_fine_tuned_and_evaluated_by_the_commands_of_bert(run, tmp_path):
         "--config.eval.epochs=10.0",
         "--config.schedule.lr=1e-3",
         "--config.progress=False",
+        "--config.data.loader=thread",
     ]
     assert main(["train", *argv]) == 0
     assert main(["evaluate", "--workdir", str(workdir)]) == 0

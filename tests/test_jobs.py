@@ -106,6 +106,7 @@ def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
             "--config.epochs=2.0",
         ),
         *("--config.eval.batch_size=8", "--config.seeds=0,1", "--config.progress=False"),
+        "--config.data.loader=thread",
     ]
     summaries = []
     for count in (1, 2):

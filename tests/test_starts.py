@@ -44,6 +44,7 @@ def finetune(task, init, workdir, steps=2, frozen="false"):
         "--config.schedule.name=constant",
         "--config.schedule.warmup=0",
         "--config.progress=False",
+        "--config.data.loader=thread",
     ]
     assert main(["train", *argv]) == 0
     return workdir
