@@ -4,11 +4,15 @@ firth evaluate --workdir runs/mini [--step N]
 """
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
 from firth import experiment, recipe
@@ -31,7 +35,8 @@ class Evaluator:
 
     def __init__(self, run: experiment.Experiment, config, mesh):
         self.run, self.mesh = run, mesh
-        objective, model = run.objective, run.model
+        objective = run.objective
+        model = with_options(run.model, config.eval.get("model", {}))
         key = jax.random.key(EVALUATION_SEED, impl=config.rng)
 
         memory = config.eval.get("memory", 0)
@@ -101,6 +106,37 @@ class Evaluator:
         return means, predictions
 
 
+def with_options(model, options) -> nn.Module:
+    """The model with other options of its body, as `eval.model` names them; the same parameters.
+
+    Transformer-XL is measured with distances clamped and sight of equal length (`clamp_len`,
+    `same_length`), though it is trained with neither (Dai et al. 2019, section 4.1 and the released
+    scripts). Raises FirthError for a field that the body does not have, and for one that changes
+    what its parameters are.
+    """
+    if not options:
+        return model
+    known = {field.name for field in dataclasses.fields(model.encoder.config)}
+    if unknown := sorted(set(options) - known):
+        raise FirthError(
+            f"eval.model has no field {', '.join(unknown)}{recipe.suggest(unknown[0], known)}"
+        )
+    config = dataclasses.replace(model.encoder.config, **options)
+    other = model.clone(encoder=model.encoder.clone(config=config))
+    if _shapes(model) != _shapes(other):
+        raise FirthError(
+            f"eval.model={dict(options)} makes other parameters than were trained: only what says "
+            "how they are used may differ in evaluation, such as clamp_len or same_length"
+        )
+    return other
+
+
+def _shapes(model):
+    """{path: (shape, dtype)} of a model's parameters."""
+    made = jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 8), jnp.int32))
+    return {name: (leaf.shape, leaf.dtype) for name, leaf in flatten_dict(made["params"]).items()}
+
+
 def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, float]:
     """Measure one checkpoint of a workdir: that of `step`, else the best, else the newest.
 
@@ -143,7 +179,8 @@ def main(argv: list[str]) -> int:
         prog="firth evaluate",
         description=__doc__.split("\n")[0],
         epilog="--config.eval.FIELD=VALUE and --config.data.heldout_store=STORE measure it by "
-        "others than in training: on a test set, on more of it, with a longer memory.",
+        "others than in training: on a test set, on more of it, with a longer memory, in rows of "
+        "another length.",
         allow_abbrev=False,
     )
     parser.add_argument("--workdir", required=True, help="the folder of a run of `firth train`")

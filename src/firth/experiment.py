@@ -87,7 +87,9 @@ def _pretraining(config, initial, own, cache) -> Experiment:
     tokenizer = store.tokenizer()
     spec = model_spec(config, initial, tokenizer)
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
-    getattr(objective, "masked", objective).check(data)
+    measured = _measured(config, spec)
+    for section in (data, measured):
+        getattr(objective, "masked", objective).check(section)
     stores, train_documents, heldout = [store], None, {}
     if path := data.get("heldout_store"):
         held_store = open_store(path)
@@ -97,13 +99,13 @@ def _pretraining(config, initial, own, cache) -> Experiment:
                 f"{data.store}; prepare both with the same one"
             )
         stores.append(held_store)
-        held = create_view(data, held_store, tokenizer, config.seed, None)
+        held = create_view(measured, held_store, tokenizer, config.seed, None)
     elif data.heldout:
         fewest = 2 if data.view == "pairs" else 1  # a random second text needs another document
         train_documents, heldout_documents = views.split_documents(
             store, data.heldout, minimum=fewest
         )
-        held = create_view(data, store, tokenizer, config.seed, heldout_documents)
+        held = create_view(measured, store, tokenizer, config.seed, heldout_documents)
     if path or data.heldout:
         heldout["heldout"] = lambda: held.sequential(
             config.eval.batch_size, limit=config.eval.batches, **own
@@ -122,6 +124,18 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         initial=_initial(initial, objective, spec),
         stores=tuple(stores),
     )
+
+
+def _measured(config, spec):
+    """The data section of evaluation, whose rows are `eval.length` long where that is set."""
+    length = config.eval.get("length", 0)
+    if length > longest(spec):
+        raise FirthError(
+            f"eval.length={length} is beyond the position table (model.max_length={longest(spec)})"
+        )
+    data = config.data.copy_and_resolve_references()
+    data.length = length or data.length
+    return data
 
 
 def create_view(data, store, tokenizer, seed, documents, cache=None):

@@ -28,6 +28,7 @@ FREE = (
 
 # Fields that recipes did not always have, and what a run without one did.
 LATER = {"reduce_dtype": "float32", "spike.deviations": 0.0, "spike.window": 100}
+LATER |= {"model.init_stddev": 0.02}
 
 # Fields that say how a finished run is measured, and may be others than it was trained with.
 MEASURING = ("eval", "data.heldout_store")
@@ -230,9 +231,11 @@ def record(config, workdir: Path):
 def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict, dict]:
     """A recorded config with `--config.FIELD=VALUE` of the fields in MEASURING, and those fields.
 
+    `eval.model` takes any field of the model section, and `eval.length` is there in pretraining.
     Raises FirthError for another argument or field, or a value that is not of the field's type.
     """
-    known = {"data.heldout_store": ""} | flatten(config)
+    known = {"data.heldout_store": ""} | ({} if config.data.get("task") else {"eval.length": 0})
+    known |= flatten(config.model, "eval.model.") | flatten(config)
     known = {name: value for name, value in known.items() if _among(name, MEASURING)}
     changed = {}
     for item in arguments:
@@ -256,6 +259,8 @@ def with_fields(config, changes: dict) -> ml_collections.ConfigDict:
             *sections, field = name.split(".")
             section = config
             for part in sections:
+                if part not in section:
+                    section[part] = ml_collections.ConfigDict()
                 section = section[part]
             section[field] = value
     return config
