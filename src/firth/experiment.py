@@ -7,6 +7,7 @@ independent fields. What does not fit together is refused here, with the reason.
 import dataclasses
 import functools
 import importlib
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from firth.exchange import Saved, read_model
 from firth.models.model import Model, classifies_pooled, create, family, longest
 from firth.objectives import OBJECTIVES, Given
 from firth.training import partition
+
+log = logging.getLogger("firth")
 
 Batch = dict[str, np.ndarray]
 
@@ -159,6 +162,13 @@ def _finetuning(config, initial, own) -> Experiment:
     task = _task(data)
     tokenizer = _task_tokenizer(data, initial)
     spec = model_spec(config, initial, tokenizer)
+    if config.get("settings", spec["family"]) != spec["family"]:
+        log.info(
+            "the weights are of family %s, the settings those of %s's paper: see the argument "
+            "`family` of finetune.py",
+            spec["family"],
+            config.settings,
+        )
     module = family(spec["family"])
     fresh = ()
     if classifies_pooled(module.Config):

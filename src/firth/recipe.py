@@ -24,6 +24,7 @@ SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 FREE = (
     *("log_every", "eval", "checkpoint", "mesh", "data.loader", "data.prefetch", "progress"),
     *("nonfinite", "spike.policy", "rollback", "model.fused_attention", "reduce_async", "until"),
+    "settings",
 )
 
 # Fields that recipes did not always have, and what a run without one did.
