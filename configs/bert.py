@@ -18,6 +18,14 @@ fine-tuning base: MNLI-m 84.4, SST-2 92.7, MRPC 86.7 (dev). What this recipe has
 recorded under experiments/.
 
 view=packed trains on full sentences without the pair objective, as RoBERTa's ablation does.
+
+Departures from the paper and its code:
+- Masks drawn anew: the code masks every row once for each of ten copies of the data. Here a mask is
+  drawn whenever a row comes, which does as well (RoBERTa's table 1) and needs no copies;
+  `objective.static=True` is the code's.
+- Random second texts: the code gives up after ten draws of the same document and still calls the
+  text random. Here it is another document's, and a corpus of one is refused.
+- Miniatures: they were released without a recipe, and have base's.
 """
 
 import ml_collections

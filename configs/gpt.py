@@ -15,6 +15,14 @@ softmax is over all of it.
 The paper's vocabulary (40,478 pieces that mark where words end, lower-cased text) comes with the
 published model alone; one trained here is byte-level. What this recipe has reached so far is
 recorded under experiments/.
+
+Departures from the paper and its code:
+- Adam's constants: the paper gives the rate alone. Here they and the clip are the code's for
+  fine-tuning.
+- Length of training: the paper's is 100 epochs. Here it is 3M updates, to be set for your corpus.
+- Streams: the paper draws rows at random. Here 64 streams are read side by side, each token once an
+  epoch.
+- Vocabulary: one trained for this recipe is byte-level and keeps case, as said above.
 """
 
 import ml_collections

@@ -13,6 +13,15 @@ gives for models of these sizes (Brown et al. 2020, table 2.1 and appendix B): A
 0.95, decay 0.1, a cosine, gradients clipped at 1. `steps` is a choice (157 billion tokens), and the
 cosine ends at zero. Expected of the published weights, zero-shot perplexity (table 3): WikiText-2
 29.41 for base, 18.34 for xl. What this recipe has reached so far is recorded under experiments/.
+
+Departures from the paper and its code:
+- Optimiser of GPT-3: GPT-2's is unpublished but for a rate tuned by hand, as said above.
+- Cosine to zero: GPT-3's rate falls to a tenth over 260 billion tokens. Here it falls to zero over
+  the run, of any length, after GPT's 2,000 updates of warm-up.
+- Dropout: no paper names it. Here it is GPT's .1, as in transformers' configuration of GPT-2.
+- Streams: how rows are drawn is unpublished. Here 512 streams are read side by side, as for GPT.
+- Positions at .02: the code draws them with a deviation of .01. Here they have that of all else, as
+  in transformers.
 """
 
 import ml_collections
@@ -20,7 +29,7 @@ import ml_collections
 from firth.models.gpt2 import size
 from firth.recipe import parse_arg
 
-RATES = {"base": 6e-4, "medium": 3e-4, "large": 2.5e-4, "xl": 2e-4}
+RATES = {"medium": 3e-4, "large": 2.5e-4, "xl": 2e-4}
 
 
 def get_config(arg=None):

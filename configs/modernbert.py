@@ -9,6 +9,19 @@ or large. Masked LM of 30 % of the tokens, as in the paper, or replaced-token de
 The paper trains base on 1.7 T tokens at length 1,024 with batches of 4,608 rows and StableAdamW,
 then extends to 8,192; this recipe keeps the body, the masking rate and the learning rate, with
 AdamW and the trapezoidal schedule's warm-up and linear decay.
+
+Departures from the paper and its code:
+- AdamW: the paper has StableAdamW, which bounds each update. Here gradients are clipped at 1.
+- Linear decay: the paper's rate is constant after its warm-up and falls in a phase of its own. Here
+  it falls linearly, so that a run of one phase ends with a trained model.
+- One phase: the paper's batch grows at first, and two phases at length 8,192 follow. Here it is the
+  phase at 1,024, in 360k steps.
+- No dropout: the training configuration drops .1 of attention's output. Here nothing is dropped, as
+  in transformers.
+- Rotary base: global layers begin with 10,000 and get 160,000 for length 8,192. Here they have that
+  from the start, as the released configuration (`model.global_theta`).
+- Initial values: the code begins as Megatron does, smaller where a layer ends. Here all weights
+  have the deviation .02, as BERT's.
 """
 
 import ml_collections
@@ -80,7 +93,8 @@ def get_config(arg=None):
         multipliers=(),
         freeze=(),
     )
-    c.schedule = dict(name="xlnet_poly", lr=8e-4, warmup=0.002)
+    lr = 5e-4 if arg.size == "large" else 8e-4
+    c.schedule = dict(name="xlnet_poly", lr=lr, warmup=0.002)
     c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
     c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
     c.rollback = dict(batches=100, limit=3)

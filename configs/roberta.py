@@ -9,6 +9,12 @@ base or large. `mode` is the paper's FULL-SENTENCES (the default), DOC-SENTENCES
 The paper trains both sizes for 500k steps of 8,192 rows at length 512 (table 9) on 1,024 V100s for
 a day; `accumulate` makes such batches on few devices. A batch of 256 wants lr 1e-4, of 2,048 5e-4
 to 7e-4. Expected after fine-tuning base: MNLI-m 87.6, SST-2 94.8, RTE 78.7 (dev).
+
+Departures from the paper and its code:
+- Separators: in fairseq's data every line ends with one. Here there is one more between documents,
+  as in the paper, and none within.
+- DOC-SENTENCES at one batch size: the paper enlarges the batch where rows are short. Here a step
+  has one shape; raise `batch_size` to see as many tokens.
 """
 
 import ml_collections

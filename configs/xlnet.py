@@ -13,6 +13,16 @@ reaches, after fine-tuning, MNLI-m 85.6, SST-2 93.4 (dev) and SQuAD 2 F1 81.0 wi
 
 The README command of the released code, taken literally, trains a ReLU model without dropout,
 warm-up or decay; these are the paper's values (section A.4).
+
+Departures from the paper and its code:
+- Settings of base: unpublished, as said above; the rate and warm-up are BERT-base's.
+- Spans of pieces: the code means to count spans in words and counts pieces, as here
+  (`objective.unit=word` counts words).
+- Targets drawn anew: the code chooses a row's targets once for each of 20 passes. Here they are
+  drawn whenever a row comes, as in BERT's recipe (`objective.static=True` is the code's).
+- One mask for relative positions: the code drops other encodings of distances in every row. Here
+  all rows share a mask, as in Transformer-XL's code: one a row multiplies the cost of projecting
+  the encodings by the batch size.
 """
 
 import ml_collections
@@ -28,7 +38,7 @@ def get_config(arg=None):
     arg = parse_arg(arg, size="base", length=512, memory=-1)
     batch_size, steps, rate, warmup = SETTINGS.get(arg.size, (256, 1_000_000, 1e-4, 10_000))
     length = arg.length
-    memory = 3 * length // 4 if arg.memory < 0 else arg.memory  # 384 of 512
+    memory = 3 * length // 4 if arg.memory == -1 else arg.memory  # 384 of 512
     c = ml_collections.ConfigDict()
 
     c.seed = 0
