@@ -47,6 +47,13 @@ def test_what_may_begin_a_stop_string_is_held_back(tokenizer):
     assert writer.finish("length") == "z" == writer.text
 
 
+def test_the_first_of_several_stop_strings_counts(tokenizer):
+    """Even where one token brings both."""
+    writer = Writer(tokenizer, [], ("t", "a"))
+    pieces = [writer.push(token) for token in tokens_of(tokenizer, "dog mat")]
+    assert "".join(pieces) == writer.text == "dog m" and writer.reason == "stop"
+
+
 def test_wordpieces_are_joined_to_the_prompt(tmp_path):
     add_tokenizer(tmp_path)
     tokenizer = load_tokenizer(tmp_path)

@@ -4,6 +4,7 @@
 google-research's bert, albert and electra have them, and the values of all variables as an .npz.
 """
 
+import os
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 
+from firth import original
 from firth.cli import main
 from firth.errors import FirthError
 from firth.exchange import read_model
@@ -231,6 +233,29 @@ def test_convert_says_what_it_recognised_and_transformers_loads_it(name, tmp_pat
     loader = transformers.AutoModelForPreTraining.from_pretrained
     _, report = loader(tmp_path / "published", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
+
+
+def test_the_newest_checkpoint_is_read(tmp_path):
+    for number, name in enumerate(("model.ckpt-20", "model.ckpt-3", "model.ckpt-1")):
+        (tmp_path / f"{name}.index").touch()
+        os.utime(tmp_path / f"{name}.index", (number % 2, number % 2))
+    assert find(tmp_path) == tmp_path / "model.ckpt-3"
+    assert find(tmp_path / "none") is None
+
+
+def test_electras_heads_are_64_wide():
+    """Its checkpoints say it nowhere; so are those of all sizes that were published."""
+    shapes = {
+        "encoder.layer.0.attention.self.query.bias": (256,),
+        "encoder.layer.0.intermediate.dense.bias": (1024,),
+        "embeddings.word_embeddings.weight": (90, 128),
+        "embeddings.position_embeddings.weight": (512, 128),
+        "embeddings.token_type_embeddings.weight": (2, 128),
+    }
+    tensors = {f"electra.{name}": np.empty(shape) for name, shape in shapes.items()}
+    config = original._config(HERE, "electra", tensors)
+    assert (config["num_attention_heads"], config["num_hidden_layers"]) == (4, 1)
+    assert (config["hidden_size"], config["embedding_size"], config["vocab_size"]) == (256, 128, 90)
 
 
 def damaged(tmp_path, change):
