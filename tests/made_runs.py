@@ -52,7 +52,6 @@ TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evalu
     "model.intermediate_size": 64,
     "model.max_length": 32,
     "data.heldout": 0.2,
-    "data.loader": "thread",  # TensorFlow's import takes seconds a process and changes nothing
     "data.loader": "thread",  # which is there at once; TensorFlow takes seconds, and half a GB
     "eval.every": 20,
     "eval.batch_size": 8,

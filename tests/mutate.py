@@ -50,6 +50,7 @@ COLUMNS = (
     *(progress.TextColumn("{task.description}"), progress.BarColumn()),
     *(progress.MofNCompleteColumn(), progress.TimeElapsedColumn()),
 )
+MEMORY = 24 << 20  # KiB of addresses, of which JAX and TensorFlow take many and use few
 PASSED, FAILED, INTERRUPTED = 0, 1, 2  # of pytest's exit statuses
 
 
@@ -108,8 +109,9 @@ class Copy:
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", *options]
         if importlib.util.find_spec("xdist"):
             command += ["-n", "0"]
+        limited = ["sh", "-c", f'ulimit -v {MEMORY}; exec "$@"', "sh"]  # for loops without an end
         process = subprocess.Popen(
-            [*command, *tests],
+            [*limited, *command, *tests],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
