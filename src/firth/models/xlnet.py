@@ -206,6 +206,8 @@ class Encoder(nn.Module):
             begin = self.mask_embedding.astype(c.dtype)
             query_BPD = jnp.broadcast_to(begin, (*order[1].shape, D))
             query_BPD = self.drop(query_BPD, train=train)
+        # One mask for all rows of a direction, as in Transformer-XL's code. XLNet's has one a row,
+        # for which every layer would have to project the encodings anew for each row.
         distance_TRD = self.drop(distance_TRD, train=train, rows=False)
         context = context._replace(distances=distance_TRD)
         (last_BLD, query_BPD), layers, probs = self.stack(
