@@ -18,7 +18,7 @@ def write(folder, model):
     """Write a transformers model the way the original code stored its own; returns the arrays."""
     state = {k: v.numpy() for k, v in model.transformer.state_dict().items()}
     arrays = [state["positions_embed.weight"], state["tokens_embed.weight"]]
-    for i in range(LAYERS):
+    for i in range(model.config.n_layer):
         for name in ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"):
             weight = state[f"h.{i}.{name}.weight"]
             arrays.append(weight[None] if weight.ndim == 2 else weight)  # a convolution, or a gain
@@ -57,6 +57,11 @@ def test_every_tensor_is_read_as_it_was_written(made):
     assert ours.keys() == theirs.keys() and len(ours) == 2 + 12 * LAYERS
     for path, value in theirs.items():
         np.testing.assert_array_equal(ours[path], value, err_msg=path)
+
+
+def test_heads_are_64_wide(tmp_path):
+    write(tmp_path / "model", make(tmp_path / "m", "gpt", "gelu", n_embd=192, n_head=3, n_layer=1))
+    assert read_model(tmp_path / "model").spec["num_heads"] == 3
 
 
 def test_convert_writes_what_transformers_loads(made, tmp_path, capsys):

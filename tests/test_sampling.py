@@ -100,6 +100,16 @@ def test_equal_logits_stand_or_fall_together():
     assert set(np.flatnonzero(frequencies(row, top_p=0.9))) == {0, 1, 2, 3}
 
 
+def test_neighbours_among_floats_are_told_apart():
+    """The threshold is exact: no float lies between the third of these and the fourth."""
+    row = np.full(V, 1, np.float32)
+    for n in range(1, V):
+        row[n] = np.nextafter(row[n - 1], np.float32(-np.inf))
+    # `choose` subtracts the greatest first, which is exact between floats this close.
+    assert len(set((row - row[0]).tolist())) == V
+    assert set(np.flatnonzero(frequencies(row, top_k=3))) == {0, 1, 2}
+
+
 def test_what_is_minus_infinity_is_never_drawn_and_extremes_stay_finite():
     row = np.full(V, -np.inf, np.float32)
     row[[2, 7]] = 1e30, 1e30
