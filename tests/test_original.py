@@ -216,6 +216,41 @@ def test_xlnet_goes_out_to_transformers(tmp_path):
     assert not report["missing_keys"]
 
 
+def test_the_newest_checkpoint_is_found(tmp_path):
+    for age, name in enumerate(("model.ckpt-200", "model.ckpt-9", "model.ckpt-100")):
+        (tmp_path / f"{name}.index").touch()
+        os.utime(tmp_path / f"{name}.index", (1e9 - age, 1e9 - age))
+    assert find(tmp_path) == tmp_path / "model.ckpt-200"
+    os.utime(tmp_path / "model.ckpt-9.index", (2e9, 2e9))
+    assert find(tmp_path) == tmp_path / "model.ckpt-9"
+    assert find(tmp_path / "nowhere") is None
+
+
+def test_electras_sizes_are_those_of_its_tensors(tmp_path, monkeypatch):
+    """It has no config: heads are 64 wide, and the numbers of layers and rows can be counted."""
+    sizes = {
+        "embeddings/word_embeddings": (83, 24),
+        "embeddings/position_embeddings": (40, 24),
+        "embeddings/token_type_embeddings": (2, 24),
+    }
+    for i in range(3):
+        sizes[f"encoder/layer_{i}/attention/self/query/bias"] = (192,)
+        sizes[f"encoder/layer_{i}/intermediate/dense/bias"] = (80,)
+    variables = {f"electra/{name}": np.zeros(shape, np.float32) for name, shape in sizes.items()}
+    monkeypatch.setattr(original, "read_checkpoint", lambda prefix: variables)
+    (tmp_path / "model.ckpt.index").touch()
+    config, _ = original.read_original(tmp_path)
+    assert config["num_attention_heads"] == 3 and config["num_hidden_layers"] == 3
+    assert (config["hidden_size"], config["embedding_size"]) == (192, 24)
+    assert (config["vocab_size"], config["max_position_embeddings"]) == (83, 40)
+    assert (config["intermediate_size"], config["type_vocab_size"]) == (80, 2)
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "electra", "xlnet"])
+def test_the_original_norms_add_1e_12(name):
+    assert read_model(HERE / name).spec["norm_epsilon"] == 1e-12
+
+
 def test_the_original_activations():
     assert read_model(HERE / "bert").spec["activation"] == "gelu_tanh"
     assert read_model(HERE / "albert").spec["activation"] == "gelu_tanh"

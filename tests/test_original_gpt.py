@@ -110,6 +110,10 @@ def pickled(folder):
         (lambda f: (f / "params_shapes.json").write_text("[[1, -1]]"), "expected a list of shapes"),
         (lambda f: (f / "params_shapes.json").write_text("[[1, 2]]"), "lists 1 tensors; GPT has"),
         (
+            lambda f: (f / "params_shapes.json").write_text(json.dumps([[1, 2]] * 15)),
+            "lists 15 tensors; GPT has its positions and tokens, and 12 a layer",
+        ),
+        (
             lambda f: (f / "params_shapes.json").write_text(json.dumps([[2**30, 2**30]] * 14)),
             "numbers, but params_shapes.json asks for",
         ),
