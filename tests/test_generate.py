@@ -219,6 +219,13 @@ def test_the_end_of_text_ends_a_row_and_not_its_neighbours(gpt2, tokenizer, monk
         decode = encoder.tokenizer.decode
         written = kept[:-1] if end in before.ids else kept
         assert one.text == decode(written, skip_special=False)
+    # Where no row is open any more, nothing is computed for the rest of the block.
+    settings = dict(temperature=1.0, top_k=0, top_p=1.0, greedy=True)
+    prompts = [np.array(ids_of(encoder, TEXTS[0]), np.int32)]
+    block = continuation.blocks(encoder, prompts, [(0, 0)], 30, 0, settings, 16)
+    next(block)
+    tokens_BT = block.send(np.array([True]))
+    assert tokens_BT[0, :5].tolist() == list(whole[0].ids[:5]) and not tokens_BT[0, 5:].any()
 
 
 def test_a_stop_string_cuts_the_text_before_it(gpt2):

@@ -150,7 +150,11 @@ def test_stsb_scores_are_clipped(tmp_path):
 
 @pytest.mark.parametrize(
     ("task", "bad", "said"),
-    [("rte", [0, 2], "prediction 2 of example 1"), ("stsb", [0.1, np.nan], "not finite")],
+    [
+        ("rte", [0, 2], "prediction 2 of example 1"),
+        ("rte", [0, 1, -1], "prediction -1 of example 2"),
+        ("stsb", [0.1, np.nan], "not finite"),
+    ],
 )
 def test_a_bad_prediction_leaves_the_old_file_alone(tmp_path, task, bad, said):
     path = tmp_path / "old.tsv"
