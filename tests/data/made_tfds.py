@@ -8,13 +8,10 @@ import csv
 from pathlib import Path
 
 import numpy as np
-import pytest
+import tensorflow_datasets as tfds  # which imports TensorFlow when it is used, half a GB
+from tensorflow_datasets.text.glue import Glue
 
 from firth.data.tensorflow import import_tensorflow
-
-import_tensorflow()  # first, so that it says nothing
-tfds = pytest.importorskip("tensorflow_datasets")
-from tensorflow_datasets.text.glue import Glue  # noqa: E402
 
 REVIEWS = {  # text, label; 0 is "neg". A text of two lines, one that is not ASCII, one twice
     "train": [(f"the film was {w}\nit was not .", n % 2) for n, w in enumerate("abcdefghij")]
@@ -47,6 +44,7 @@ class _Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
 def make_builder(name, features, examples, keys=None, registered=False):
     """A builder's class; `name` in CamelCase. A registered one is known to TFDS in this process."""
+    import_tensorflow()  # first, so that it says nothing
     fields = dict(EXAMPLES=examples, FEATURES=features, KEYS=keys, __module__=__name__)
     return type(name, (_Made,), fields, skip_registration=not registered)
 
@@ -96,6 +94,7 @@ class _Downloaded:
 
 def prepare_glue(folder, name, tables):
     """`glue/NAME`, by TFDS's own builder, from the folder of GLUE's TSV files."""
+    import_tensorflow()
 
     class Local(Glue, skip_registration=True):
         name = "glue"

@@ -135,7 +135,8 @@ def assert_close(ours, theirs):
 
 @pytest.mark.parametrize(("name", "shape", "published"), CASES)
 def test_dropout_falls_where_the_reference_has_it(tmp_path, name, shape, published):
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs, saved = made(tmp_path / "m", name, shape, published)
     as_released(theirs, name)
     tokens, segments, mask = batch(saved.spec)
@@ -156,7 +157,8 @@ def test_dropout_falls_where_the_reference_has_it(tmp_path, name, shape, publish
 def test_gpt_drops_entries_of_its_one_matrix(tmp_path):
     """`matrix_dropout`, as train.py of the 2018 release: tokens and positions, the same entries
     for all rows and places; the softmax and the evaluation see the matrix whole."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs, saved = made(tmp_path / "m", "gpt", "gelu", "OpenAIGPTLMHeadModel")
     model = create(saved.spec | dict(matrix_dropout=True), ("lm",))
     tokens, _, mask = batch(saved.spec)

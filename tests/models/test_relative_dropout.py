@@ -89,7 +89,8 @@ def assert_hidden(out, expected, streams=1):
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_xlnet_with_two_streams(backwards, tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = in_training(make(tmp_path, dropout=RATES["dropout"]))
     theirs.transformer.mem_len, theirs.transformer.reuse_len = M, 5
     theirs.transformer.bi_data = backwards
@@ -126,7 +127,8 @@ def test_xlnet_with_two_streams(backwards, tmp_path):
 
 
 def test_xlnet_with_a_classifier(tmp_path):
-    torch = pytest.importorskip("torch")
+    import torch
+
     rates = dict(dropout=RATES["dropout"], summary_last_dropout=RATES["classifier_dropout"])
     name = "XLNetForSequenceClassification"
     theirs = in_training(make(tmp_path, name=name, num_labels=3, **rates))
@@ -163,7 +165,8 @@ def test_transformer_xl(options, tmp_path):
 
     Without memory's last dropout, and with it on what is scored.
     """
-    torch = pytest.importorskip("torch")
+    import torch
+
     options = dict(same_length=False, clamp_len=0, untie_r=False, activation="relu") | options
     shape = SHAPES["clamped"] | dict(ff_activation=options["activation"])
     shape |= dict(clamp_len=options["clamp_len"] or -1, same_length=options["same_length"])
