@@ -57,6 +57,7 @@ TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evalu
     "eval.batch_size": 8,
     "eval.batches": 2,
     "checkpoint.every": 7,
+    "data.loader": "thread",  # TensorFlow takes seconds to import; tests of tf.data ask for it
     "progress": False,
 }
 
@@ -84,6 +85,28 @@ def start(argv: list[str], program=("-m", "firth.train"), **environment) -> subp
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+# `python -c BY_TF_DATA FILE ARGUMENTS`: `firth train` in a process that has TensorFlow already, so
+# that tf.data takes over at once; the number of batches that it gave is written into FILE.
+BY_TF_DATA = """
+import sys
+from firth.data import pipeline, tensorflow
+from firth.cli import main
+
+given, take = [], pipeline._TfData.take
+
+def counted(source):
+    batch = take(source)
+    given.append(batch)
+    with open(sys.argv[1], "w") as file:
+        file.write(str(len(given)))
+    return batch
+
+pipeline._TfData.take = counted
+tensorflow.import_tensorflow()
+sys.exit(main(["train", *sys.argv[2:]]))
+"""
 
 
 def logged(workdir) -> list[dict]:

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 from made_jobs import SMALL, end, error_of, read_state, start_job, start_training
-from made_runs import arguments, logged, make_corpus, make_store
+from made_runs import BY_TF_DATA, arguments, logged, make_corpus, make_store
 
 from firth.cli import main
 from firth.train import STOPPED
@@ -80,6 +80,15 @@ def test_one_two_and_four_processes_train_the_same_model(runs):
         assert not list(runs[count].glob(".probe*"))
 
 
+def test_tf_data_feeds_two_processes_the_same(store, runs, tmp_path):
+    argv = arguments(store, tmp_path / "work", **SMALL | {"data__loader": "tf.data"})
+    served = [tmp_path / str(process) for process in range(2)]
+    for status, text in end(start_job(2, lambda n: ["-c", BY_TF_DATA, served[n], *argv])):
+        assert status == 0, text
+    assert all(int(path.read_text()) > STEPS / 2 for path in served)
+    assert same_bytes(runs[2], tmp_path / "work") and logged(runs[2]) == logged(tmp_path / "work")
+
+
 def test_a_memory_is_divided_over_two_processes(store, tmp_path):
     """Transformer-XL: what a batch leaves to the next lies on both."""
     changes = dict(recipe="transformer_xl.py:tiny,length=16", model__max_length=None)
@@ -104,6 +113,7 @@ def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
             "--config.data.label=label",
             "--config.batch_size=8",
             "--config.epochs=2.0",
+            "--config.data.loader=thread",
         ),
         *("--config.eval.batch_size=8", "--config.seeds=0,1", "--config.progress=False"),
         "--config.data.loader=thread",
