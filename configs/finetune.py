@@ -4,8 +4,9 @@
         --config.data.dir=glue/ [--config.seeds=0,1,2]
 
 Arguments: `task` is cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli (TSVs as GLUE distributes
-them, under data.dir), `tfds:glue/sst2`, or `custom` for your own CSV, TSV or JSONL files with
-named columns:
+them, under data.dir), `tfds:NAME` as in `tfds:glue/sst2` (data.dir is TFDS's data_dir; data.text
+and data.label name features, data.train, .dev and .test splits like train[:90%]), or `custom` for
+your own CSV, TSV or JSONL files with named columns:
 
     firth train --config finetune.py:task=custom,init=DIR --workdir runs/mine \\
         --config.data.train=train.csv --config.data.dev=dev.csv \\

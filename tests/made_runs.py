@@ -57,7 +57,6 @@ TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evalu
     "eval.batch_size": 8,
     "eval.batches": 2,
     "checkpoint.every": 7,
-    "data.loader": "thread",  # TensorFlow takes seconds to import; tests of tf.data ask for it
     "progress": False,
 }
 
