@@ -52,6 +52,8 @@ COLUMNS = (
 )
 MEMORY = 24 << 20  # KiB of addresses, of which JAX and TensorFlow take many and use few
 PASSED, FAILED, INTERRUPTED = 0, 1, 2  # of pytest's exit statuses
+TIMEOUT = 1000
+CRASHED = (-signal.SIGSEGV, -signal.SIGABRT)  # what a wrong line may do; other signals come from us
 
 
 # ------------------------------------------------------------------------------------ running
@@ -105,7 +107,7 @@ class Copy:
             raise ListError(f"the copy's sources are not imported: {done.stdout}{done.stderr}")
 
     def run(self, tests: tuple[str, ...], timeout: float, *options: str) -> tuple[int, str]:
-        """(exit status, output) of pytest on these tests; status -1 where it takes too long."""
+        """(exit status, output) of pytest on these tests; TIMEOUT where it takes too long."""
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", *options]
         if importlib.util.find_spec("xdist"):
             command += ["-n", "0"]
@@ -123,7 +125,7 @@ class Copy:
             output, _ = process.communicate(timeout=timeout)
             return process.returncode, output
         except subprocess.TimeoutExpired:
-            return -1, ""
+            return TIMEOUT, ""
         finally:  # tests start processes of their own
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -179,8 +181,9 @@ def attempt(copy: Copy, mutation: Mutation, timeout: float) -> Outcome:
     if status in (FAILED, INTERRUPTED):
         seen = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
         return Outcome("killed", seen[1] if seen else _last_line(output), seconds)
-    if status < 0:
-        return Outcome("killed", f"no end within {timeout:g} s, or crashed", seconds)
+    if status == TIMEOUT or status in CRASHED:
+        why = "it crashed" if status in CRASHED else f"no end within {timeout:g} s"
+        return Outcome("killed", why, seconds)
     if re.search(r"^_* ERROR collecting ", output, re.MULTILINE):  # it cannot even be imported
         return Outcome("killed", _last_line(output), seconds)
     return Outcome("broken", f"pytest's status {status}: {_last_line(output)}", seconds)
