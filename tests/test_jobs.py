@@ -116,7 +116,6 @@ def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
             "--config.data.loader=thread",
         ),
         *("--config.eval.batch_size=8", "--config.seeds=0,1", "--config.progress=False"),
-        "--config.data.loader=thread",
     ]
     summaries = []
     for count in (1, 2):
