@@ -18,11 +18,12 @@ from firth.objectives import spans
 XLNET = re.compile(r"[▁<].*|[!-&(-/:;?@\[-`{-~]", re.DOTALL)
 ALBERT = re.compile(XLNET.pattern + r"|.*[^A-Za-z!-&(-/:;?@\[-`{-~].*", re.DOTALL)
 RULES = {"XLNetTokenizer": XLNET, "AlbertTokenizer": ALBERT, "T5Tokenizer": re.compile("▁.*")}
+RULES[""] = XLNET  # by its special tokens, where no file says what class it is of
 
 
 @functools.cache
 def xlnet(path, name):
-    return load_pieces(path, {"tokenizer_class": name})
+    return load_pieces(path, {"tokenizer_class": name} if name else {})
 
 
 @pytest.fixture

@@ -54,6 +54,9 @@ def test_eighty_ten_ten(replaced):
         assert abs(found["mask"][:, slot].mean() - 0.8) < 4.5 * np.sqrt(0.16 / ROWS)
     late = batch["positions"] > LENGTH // 2
     assert abs(found["mask"][late].mean() - 0.8) < 4 * np.sqrt(0.16 / late.sum())
+    hit = [found["mask"][(batch["positions"] == slot).any(1), slot] for slot in range(1, 20)]
+    hit = np.concatenate(hit)  # draw n where place n is chosen, which the choice's noise decides
+    assert abs(hit.mean() - 0.8) < 4 * np.sqrt(0.16 / len(hit))
     both = (found["mask"][:, 1:] & found["mask"][:, :-1]).mean()
     assert abs(both - 0.64) < 5 * np.sqrt(0.64 * 0.36 / n)
 

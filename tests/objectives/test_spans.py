@@ -4,13 +4,26 @@ import collections
 import functools
 import itertools
 
+import jax
 import numpy as np
 import pytest
-from made_rows import SPECIAL, UNLIKELY, chosen, keys, made, words_of
+from made_rows import (
+    MASK,
+    SPECIAL,
+    UNLIKELY,
+    Hashable,
+    chosen,
+    corrupt,
+    keys,
+    made,
+    make_batch,
+    words_of,
+)
 from quick import jit
 from scipy.stats import chisquare
 
 from firth.objectives import spans
+from firth.objectives.mlm import MaskedLM
 
 NGRAM, GEOMETRIC = spans.ngram_probs(), spans.geometric_probs()
 
@@ -137,6 +150,20 @@ def test_whole_words_within_the_count(masking, size):
         several += any(len(w) > 1 for w in taken)
         full += len(picked) == count
     assert several > 20 and full > 150
+
+
+@pytest.mark.parametrize(("masking", "expected"), [("ngram", 5 / 3), ("span", 3.8)])
+def test_the_objective_draws_the_lengths_of_its_masking(masking, expected):
+    """Ten of 256 words: a run of n-grams is as long as their mean, and one of spans as theirs."""
+    every = np.ones(60, bool).view(Hashable)
+    objective = MaskedLM(MASK, 60, SPECIAL, every, masking, rate=10 / 256, max_predictions=10)
+    tokens = np.full((300, 256), 9, np.int32)
+    batch = corrupt(objective)(make_batch(tokens, tokens > 0), jax.random.key(0))
+    picked = chosen(batch["positions"], batch["target_weights"])
+    assert {len(row) for row in picked} == {10}
+    begun = sum(1 + int((np.diff(row) > 1).sum()) for row in picked)
+    # The last run is cut to what is left, which shortens long ones more.
+    assert 0.75 * expected < 300 * 10 / begun < 1.15 * expected
 
 
 def test_a_row_may_begin_inside_a_word():
