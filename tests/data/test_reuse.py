@@ -139,6 +139,8 @@ def test_random_and_continuing_segments_are_balanced():
     assert min(shares) > 0.17 and max(shares) < 0.33
     begins = positions(b[plain])
     assert np.mean(begins % 7 == 0) > 0.98  # sentence borders; the heads of streams apart
+    # Where a random B begins has nothing to do with where A was cut.
+    assert abs(np.corrcoef(front[plain][~real], begins[~real])[0, 1]) < 4 / (~real).sum() ** 0.5
     thirds = np.histogram(begins[~real], 3, (0, 42_000))[0] / (~real).sum()
     assert np.all(np.abs(thirds - 1 / 3) < 0.1)
     other = joined([view.batch(step + view.steps(4), 4) for step in range(view.steps(4))])

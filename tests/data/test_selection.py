@@ -66,6 +66,7 @@ def test_split_is_disjoint_complete_and_spread():
     assert np.array_equal(np.sort(np.concatenate([train, heldout])), np.arange(5000))
     assert np.all(np.diff(train) > 0) and np.all(np.diff(heldout) > 0)
     assert 400 < len(heldout) < 600
+    assert 20 < len(split_documents(store)[1]) < 90  # one in a hundred where nothing is said
     quarters = np.bincount(heldout // 1250, minlength=4)
     assert quarters.min() > 0.6 * len(heldout) / 4
     again = split_documents(store, 0.1, seed=3)

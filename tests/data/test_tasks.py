@@ -303,6 +303,17 @@ def test_custom_regression(tmp_path):
     assert load_split(task, "test").labels is None  # the column is there, but kept empty
 
 
+def test_labels_of_a_test_set_may_be_hidden_as_minus_one(tmp_path):
+    rows = "".join(f'{{"sentence": "{text}", "label": -1}}\n' for text in "ab")
+    (tmp_path / "x.jsonl").write_text(rows)
+    task = custom_task(
+        dev=str(tmp_path / "x.jsonl"), test=str(tmp_path / "x.jsonl"), labels=["no", "yes"]
+    )
+    assert load_split(task, "test").labels is None
+    with pytest.raises(FirthError, match="label -1 is not one of"):
+        load_split(task, "dev")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
