@@ -89,6 +89,8 @@ def logits_of(encoder, ids):
 def test_greedy_is_the_likeliest_token_of_each_whole_text(made):
     encoder = made[-1]
     found = encoder.generate(TEXTS, max_tokens=40, greedy=True)
+    (default,) = encoder.generate(TEXTS[0], greedy=True)
+    assert len(default.ids) == 64 and default.ids[:40] == found[0].ids
     assert [one.row for one in found] == [0, 1, 2, 3]
     for text, one in zip(TEXTS, found, strict=True):
         prompt = ids_of(encoder, text)
@@ -139,6 +141,17 @@ def test_rows_without_a_token_are_never_chosen(gpt2):
     tokens = {token for one in found for token in one.ids}
     assert max(tokens) < encoder.tokenizer.vocab_size < encoder.saved.spec["vocab_size"]
     assert len(tokens) > 100
+
+
+def test_a_hole_of_the_vocabulary_is_never_chosen(gpt2, monkeypatch):
+    encoder = gpt2[1]
+    (before,) = encoder.generate("the cat", max_tokens=10, greedy=True)
+    vocab = list(encoder.tokenizer.vocab)
+    vocab[before.ids[0]] = ""
+    monkeypatch.setattr(encoder.tokenizer, "vocab", vocab)
+    (one,) = encoder.generate("the cat", max_tokens=10, greedy=True)
+    second = logits_of(encoder, ids_of(encoder, "the cat"))[-1].argsort()[-2]
+    assert one.ids[0] == second and before.ids[0] not in one.ids
 
 
 def test_the_positions_in_the_softmax_are_never_chosen(gpt2):
@@ -222,10 +235,11 @@ def test_the_end_of_text_ends_a_row_and_not_its_neighbours(gpt2, tokenizer, monk
     # Where no row is open any more, nothing is computed for the rest of the block.
     settings = dict(temperature=1.0, top_k=0, top_p=1.0, greedy=True)
     prompts = [np.array(ids_of(encoder, TEXTS[0]), np.int32)]
-    block = continuation.blocks(encoder, prompts, [(0, 0)], 30, 0, settings, 16)
+    block = continuation.blocks(encoder, prompts, [(0, 0)], 20, 0, settings, 16)
     next(block)
     tokens_BT = block.send(np.array([True]))
     assert tokens_BT[0, :5].tolist() == list(whole[0].ids[:5]) and not tokens_BT[0, 5:].any()
+    assert tokens_BT.shape == (1, 16) and block.send(np.array([True])).shape == (1, 4)
 
 
 def test_a_stop_string_cuts_the_text_before_it(gpt2):

@@ -65,6 +65,7 @@ def test_texts_and_pairs_equal_transformers(torch, made):
         assert got.ids[i, :n].tolist() == batch["input_ids"][0].tolist()
         assert got.segments[i, :n].tolist() == batch["token_type_ids"][0].tolist()
         assert got.mask[i].tolist() == [True] * n + [False] * (max(lengths) - n)
+        assert (got.ids[i, n:] == tokenizer.pad_token_id).all() and not got.segments[i, n:].any()
         for ours, theirs in zip(got.hidden[:, i, :n], out.hidden_states, strict=True):
             close(ours, theirs[0])
         for ours, theirs in zip(got.attentions[:, i, :, :n, :n], out.attentions, strict=True):
@@ -101,6 +102,7 @@ def test_truncation_equals_transformers(torch, made):
     """One token at a time from the longer text of a pair, where there is a longer one."""
     _, model, tokenizer, encoder = made
     long = "the cat sat on the mat and the dog ate the fish . " * 3
+    assert encoder(["cat " * 38]).ids.shape == (1, 40)  # what just fits needs no truncation
     for text in (long, (long, "the dog ran"), ("the dog ran", long)):
         with pytest.raises(FirthError, match=r"text 1 has \d+ tokens .* has 40 positions"):
             encoder(["fish", text])
