@@ -50,8 +50,10 @@ def teacher():
 def clean():
     rng = np.random.default_rng(0)
     mask = np.arange(L) < np.array([12, 12, 7, 9, 5])[:, None]
+    tokens = np.where(mask, rng.integers(5, V, (B, L)), 0)
+    tokens[:, 0], tokens[np.arange(B), mask.sum(1) - 1] = 2, 3
     return {
-        "tokens": jnp.asarray(np.where(mask, rng.integers(5, V, (B, L)), 0), jnp.int32),
+        "tokens": jnp.asarray(tokens, jnp.int32),
         "segments": jnp.zeros((B, L), jnp.int32),
         "mask": jnp.asarray(mask),
         "example": jnp.arange(B, dtype=jnp.uint32),
@@ -75,7 +77,7 @@ def test_the_terms_equal_torchs(teacher, clean, masked_only):
     objective = Distill(MASKED, teacher, width=24, masked_only=masked_only)
     model, params = made(objective)
     batch = objective.corrupt(clean, jax.random.key(0))
-    sums, _ = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
+    sums, metrics = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
     weights = objective.weights(batch)
 
     texts = (batch["tokens"], batch["segments"], batch["mask"])
@@ -94,8 +96,16 @@ def test_the_terms_equal_torchs(teacher, clean, masked_only):
     hard = torch.nn.functional.cross_entropy(student.flatten(0, 1), labels.flatten())
     hidden = [torch.tensor(np.array(x.last))[mask] for x in (ours, theirs)]
     cosine = torch.nn.CosineEmbeddingLoss()(*hidden, torch.ones(len(hidden[0])))
-    for term, expected in (("soft", soft), ("hard", hard), ("cosine", cosine)):
+    for term, name, expected in (
+        ("soft", "soft_loss", soft),
+        ("hard", "mlm_loss", hard),
+        ("cosine", "cosine_loss", cosine),
+    ):
         np.testing.assert_allclose(sums[term] / weights[term], expected, rtol=2e-5)
+        np.testing.assert_allclose(metrics[name][0] / metrics[name][1], expected, rtol=2e-5)
+    right = int((student.argmax(-1) == labels).sum())
+    assert tuple(map(float, metrics["mlm_accuracy"])) == (right, len(rows))
+    assert tuple(map(float, metrics["masked_fraction"])) == (len(rows), int(mask.sum()))
     assert objective.coefficients == {"soft": 20.0, "hard": 2.0, "cosine": 1.0}
 
 

@@ -257,9 +257,9 @@ def test_the_copy_mechanism_against_numpy(clean):
         logits = m.generate(jnp.take_along_axis(hidden, b["positions"][..., None], axis=1))
         filled = objective.fill(logits, b)
         last = m.encoder(filled, b["segments"], b["mask"]).last
-        return objective.losses(m, b, train=False)[0], filled, m.mlm(last), m.copies(last)
+        return objective.losses(m, b, train=False), filled, m.mlm(last), m.copies(last)
 
-    sums, filled, words, copies = bound(model, everything)(params, batch)
+    (sums, metrics), filled, words, copies = bound(model, everything)(params, batch)
     words, copies = np.asarray(words, np.float64), np.asarray(copies, np.float64)
     softmax = np.exp(words - words.max(-1, keepdims=True))
     softmax /= softmax.sum(-1, keepdims=True)
@@ -267,8 +267,11 @@ def test_the_copy_mechanism_against_numpy(clean):
     original = np.asarray(clean["tokens"])
     chance = np.take_along_axis(softmax, original[..., None], -1)[..., 0]
     likelihood = gate * (np.asarray(filled) == original) + (1 - gate) * chance
-    expected = -np.log(likelihood)[np.asarray(clean["mask"])].sum()
-    np.testing.assert_allclose(sums["model"], expected, rtol=1e-5)
+    likelihood = likelihood[np.asarray(clean["mask"])]
+    np.testing.assert_allclose(sums["model"], -np.log(likelihood).sum(), rtol=1e-5)
+    right = (likelihood > 0.5).sum()  # what is likelier than all else together
+    assert 0 < right < len(likelihood)
+    assert tuple(map(float, metrics["mlm_accuracy"])) == (right, len(likelihood))
 
 
 @pytest.mark.parametrize("family", BODIES)
