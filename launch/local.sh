@@ -47,6 +47,7 @@ quickstart)
 test)
     install test -e '.[test]'
     install_data
+    export MALLOC_ARENA_MAX=2 # else every thread of the compiler keeps memory of its own
     exec .venv/bin/python -m pytest -n 2 --dist loadfile "$@"
     ;;
 lint)

@@ -8,6 +8,7 @@ import collections
 import contextlib
 import ctypes
 import gc
+import sys
 import threading
 
 import psutil
@@ -19,7 +20,7 @@ ALLOWED = {  # what a machine may lack -> the words with which a skip says so
     "Linux": "needs Linux",
     "the shared data": "set FIRTH_DATA to the folder of shared data",
 }
-ROOM = 300e6  # bytes by which a process may grow before it gives back what it compiled
+ROOM = 200e6  # bytes by which a process may grow before it gives back what it compiled
 SECONDS = 0.5  # between two looks at the memory of all processes
 
 
@@ -48,13 +49,22 @@ def judged(report):
     return report
 
 
-def held() -> int:
-    """Bytes of memory that this process and those that it started hold, down the whole tree."""
-    total, this = 0, psutil.Process()
+def held() -> tuple[int, int]:
+    """Bytes of memory of all processes of this session, and of those that tests started alone.
+
+    What several share, such as the code of libraries, counts once where the system tells (Linux).
+    """
+    tests, commands, this = 0, 0, psutil.Process()
+    workers = this.children() if sys.modules.get("xdist.dsession") else []
     for process in (this, *this.children(recursive=True)):
         with contextlib.suppress(psutil.Error):  # it has ended
-            total += process.memory_info().rss
-    return total
+            found = process.memory_full_info()
+            own = getattr(found, "pss", found.rss)
+            if process in (this, *workers):
+                tests += own
+            else:
+                commands += own
+    return tests + commands, commands
 
 
 def forget(module) -> None:
@@ -78,10 +88,9 @@ class Account:
     """A plugin of pytest."""
 
     def __init__(self):
-        self.peak, self.over = 0, threading.Event()
+        self.peak, self.over = (0, 0), threading.Event()
         self.thread = threading.Thread(target=self.watch, name="memory", daemon=True)
-        self.process = psutil.Process()
-        self.kept = self.process.memory_info().rss
+        self.process, self.kept = psutil.Process(), 0
 
     def watch(self):
         while not self.over.wait(SECONDS):
@@ -91,6 +100,7 @@ class Account:
         self.peak = max(self.peak, held())
 
     def pytest_sessionstart(self, session):
+        self.kept = self.process.memory_info().rss  # with what the conftest has imported
         if not hasattr(session.config, "workerinput"):  # one watch, over all workers
             self.thread.start()
 
@@ -121,4 +131,7 @@ class Account:
             (lacking(report), reason(report)) for report in skipped
         ).most_common():
             terminalreporter.write_line(f"  {times:4d}  {name}: {why}")
-        terminalreporter.write_line(f"memory: {self.peak / 1e9:.2f} GB at once, of all processes")
+        total, commands = (size / 1e9 for size in self.peak)
+        terminalreporter.write_line(
+            f"memory: {total:.2f} GB at once, {commands:.2f} of it of commands that tests started"
+        )
