@@ -157,16 +157,16 @@ def baseline(copy: Copy, nodes: list[str], timeout: float) -> dict[str, str]:
     status, output = copy.run(tuple(nodes), timeout, "-rA", "--maxfail=9")
     if status not in (PASSED, FAILED):
         return dict.fromkeys(nodes, f"cannot be run (status {status}): {_last_line(output)}")
-    said = re.findall(r"^(PASSED|FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+    said = re.findall(r"^(PASSED|FAILED|ERROR) (.+?)(?: - (.*))?$", output, re.MULTILINE)
     found = {}
     for node in nodes:
-        states = {
-            state
-            for state, name in said
-            if name == node or name.startswith((node + "[", node + "::"))
-        }
-        wrong = "nothing of it runs here" if not states else "fails on the sound sources"
-        found[node] = "" if states == {"PASSED"} else wrong
+        own = (node + "[", node + "::")
+        of_node = [
+            (state, why) for state, name, why in said if name == node or name.startswith(own)
+        ]
+        failed = [why for state, why in of_node if state != "PASSED"]
+        wrong = f"fails on the sound sources: {failed[0]}" if failed else "nothing of it runs here"
+        found[node] = "" if of_node and not failed else wrong
     return found
 
 
