@@ -155,10 +155,10 @@ def test_a_single_text_is_not_swapped():
 GPT = SPEC | dict(family="gpt", embedding_dropout=0.0)
 
 
-def gpt(**fields):
+def gpt(body=GPT, **fields):
     task = SimpleNamespace(kind="classification", text_columns=("a", "b"), name="made")
-    objective = from_config(fields, Given(None, task, body=GPT))
-    model = create(GPT, objective.heads, num_labels=C)
+    objective = from_config(fields, Given(None, task, body=body))
+    model = create(body, objective.heads, num_labels=C)
     params = jit(model.init)(jax.random.key(0), np.zeros((1, L), int))["params"]
     params = jax.tree.map(
         lambda p: np.random.default_rng(p.size).normal(size=p.shape, scale=0.4), params
@@ -166,8 +166,9 @@ def gpt(**fields):
     return objective, model, params
 
 
-def test_both_orders_do_not_tell_the_texts_apart():
-    objective, model, params = gpt(both_orders=True)
+@pytest.mark.parametrize("body", [GPT, SPEC | dict(pooler=True)], ids=["last", "pooled"])
+def test_both_orders_do_not_tell_the_texts_apart(body):
+    objective, model, params = gpt(body, both_orders=True)
     logits = jit(bound(model, lambda m, b: objective.logits(m, b, train=False)))
 
     def of(a, b):
@@ -177,7 +178,7 @@ def test_both_orders_do_not_tell_the_texts_apart():
         )
 
     np.testing.assert_allclose(of((1, 2), (3, 4, 5)), of((3, 4, 5), (1, 2)), atol=1e-5)
-    plain = gpt()[0]
+    plain = gpt(body)[0]
     alone = jit(bound(model, lambda m, b: plain.logits(m, b, train=False)))
     tokens, segments, mask = framed((1, 2), (3, 4, 5), length=L)
     batch = {"tokens": tokens % V, "segments": segments, "mask": mask}

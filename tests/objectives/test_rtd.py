@@ -222,9 +222,9 @@ def test_losses_against_numpy(clean):
             logits = m.generate(jnp.take_along_axis(hidden, index, axis=1))
             filled = objective.fill(logits, b)
             detected = m.rtd(m.encoder(filled, b["segments"], b["mask"]).last)
-            return objective.losses(m, b, train=False), filled, detected
+            return objective.losses(m, b, train=False), filled, detected, logits.argmax(-1)
 
-        (sums, metrics), filled, detected = bound(model, everything)(params, batch)
+        (sums, metrics), filled, detected, best = bound(model, everything)(params, batch)
         detected = np.asarray(detected, np.float64)
         replaced = np.asarray(filled != clean["tokens"])
         where = np.asarray(clean["mask"])
@@ -240,11 +240,17 @@ def test_losses_against_numpy(clean):
         right = (said == replaced)[where].mean()
         accuracy, weight = metrics["rtd_accuracy"]
         np.testing.assert_allclose(accuracy / weight, right, rtol=1e-6)
-        found, weight = metrics["rtd_recall"]
-        assert (float(found), float(weight)) == (
-            (said & replaced & where).sum(),
-            (replaced & where).sum(),
-        )
+        used, size = np.asarray(batch["target_weights"]) > 0, np.asarray(clean["mask"]).sum()
+        found = (said & replaced & where).sum()
+        expected = {
+            "rtd_recall": (found, (replaced & where).sum()),
+            "rtd_precision": (found, (said & where).sum()),
+            "generator_accuracy": ((best == batch["targets"])[used].sum(), used.sum()),
+            "masked_fraction": (used.sum(), size),
+            "replaced_fraction": (replaced.sum(), size),
+        }
+        for name, pair in expected.items():
+            assert tuple(map(float, metrics[name])) == pair, name
 
 
 def test_the_copy_mechanism_against_numpy(clean):
