@@ -23,6 +23,8 @@ Departures from the paper and its code:
 - One mask for relative positions: the code drops other encodings of distances in every row. Here
   all rows share a mask, as in Transformer-XL's code: one a row multiplies the cost of projecting
   the encodings by the batch size.
+- Targets on special tokens: the code drops what its spans cover of SEP and CLS, so that such a row
+  predicts fewer. Here special tokens are never targets, and single tokens take those places.
 """
 
 import ml_collections
