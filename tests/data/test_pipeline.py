@@ -140,31 +140,46 @@ def test_an_exception_reaches_the_consumer_at_its_step(loader, after, handover):
     handover.allow()
 
 
-def test_the_import_waits_until_a_step_goes_to_the_compiler(handover):
+def test_the_import_waits_until_a_step_is_compiled(handover, monkeypatch):
     """Before, it would only take Python's lock from the tracing of that step."""
+    monkeypatch.setattr(pipeline, "_GRACE", 0.05)
     with prefetch(numbered, 0, loader="tf.data") as batches:
         jax.jit(lambda x: x + 1)(np.zeros(3))  # as the parameters are made
         next(batches)
+        time.sleep(0.2)
         assert not handover.began.is_set()
         jax.jit(lambda x: x + 2)(np.zeros(3))
         assert handover.began.wait(10), "it should begin with the first step"
         handover.allow()
-    with prefetch(numbered, 0, loader="tf.data") as batches:
-        handover.began.clear()
-        next(batches)
-        jax.jit(lambda x: x + 2)(np.zeros(3))
-        next(batches)
-        assert handover.began.wait(10), "nothing is compiled, but the first step lies behind"
-        handover.allow()
     assert eventually(lambda: not loading_threads())
 
 
-def test_a_closed_loader_hears_nothing(handover):
-    batches = prefetch(numbered, 0, loader="tf.data")
-    next(batches)
-    batches.close()
-    jax.jit(lambda x: x + 3)(np.zeros(3))
-    assert not handover.began.is_set() and not loading_threads()
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_import_begins_at_the_second_batch_at_the_latest(handover, monkeypatch, compiled):
+    """As where the first step was found compiled, or is none of JAX's."""
+    monkeypatch.setattr(pipeline, "_GRACE", 60.0)
+    with prefetch(numbered, 0, loader="tf.data") as batches:
+        next(batches)
+        if compiled:
+            jax.jit(lambda x: x + 3)(np.zeros(3))
+        time.sleep(0.1)
+        assert not handover.began.is_set()
+        next(batches)
+        assert handover.began.wait(10)
+        handover.allow()
+
+
+def test_a_loader_that_is_closed_imports_nothing(handover, monkeypatch):
+    monkeypatch.setattr(pipeline, "_GRACE", 60.0)
+    for compiled in (True, False):
+        batches = prefetch(numbered, 0, loader="tf.data")
+        next(batches)
+        if compiled:
+            jax.jit(lambda x: x + 4)(np.zeros(3))
+        batches.close()
+        jax.jit(lambda x: x + 5)(np.zeros((3, 1 + compiled)))
+        assert eventually(lambda: not threads_called("firth"))
+        assert not handover.began.is_set()
 
 
 BLOCKED = """

@@ -23,6 +23,7 @@ log = logging.getLogger("firth")
 Batch = dict[str, np.ndarray]
 LOADERS = ("auto", "thread", "tf.data")
 _TRACED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # JAX's event; the compiler is next
+_GRACE = 4.0  # seconds to find a program among those compiled before, and to run it
 
 
 def prefetch(
@@ -162,9 +163,10 @@ class _Handover:
     """The thread until TensorFlow is imported, and then tf.data.
 
     The import holds Python's lock for most of some seconds, in which a step could hardly be traced.
-    So it begins when the first step goes to the compiler, which works without the lock, or at the
-    latest when the second batch is wanted. It cannot be broken off half-way without a crash: a
-    process that ends meanwhile waits for it, as Python does for any pool of threads.
+    So it begins while the first step is compiled, which needs no lock: a little after that went to
+    the compiler, as one that was compiled before is there by then, and at the latest when the
+    second batch is wanted. It cannot be broken off half-way without a crash: a process that ends
+    meanwhile waits for it, as Python does for any pool of threads.
     """
 
     def __init__(self, batch_fn, start: int, stop: int | None, depth: int, required: bool):
@@ -172,6 +174,7 @@ class _Handover:
         self._required = required
         self._dtypes: dict[str, np.dtype] = {}  # of a batch, as the first one shows them
         self._import: Future | None = None
+        self._wanted, self._closed = threading.Event(), False
         self._decided = False  # which source is to stay
         self._source: _Thread | _TfData = _Thread(batch_fn, start, stop, depth)
         jax.monitoring.register_event_duration_secs_listener(self._hear)
@@ -183,12 +186,17 @@ class _Handover:
     def _begin_import(self) -> None:
         if not self._import:
             pool = ThreadPoolExecutor(1, "firth tensorflow")
-            self._import = pool.submit(import_tensorflow)
+            self._import = pool.submit(self._import_when_wanted)
             pool.shutdown(wait=False)
+
+    def _import_when_wanted(self):
+        self._wanted.wait(_GRACE)
+        return None if self._closed else import_tensorflow()
 
     def take(self) -> Batch:
         if self._dtypes and not self._decided:
             self._begin_import()
+            self._wanted.set()
             if self._import.done():
                 self._decide(self._import)
         batch = self._source.take()
@@ -210,6 +218,8 @@ class _Handover:
 
     def stop(self) -> None:
         jax.monitoring.unregister_event_duration_listener(self._hear)
+        self._closed = True
+        self._wanted.set()
         self._source.stop()
 
     def join(self) -> None:
