@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 
 import jax
 import numpy as np
@@ -180,6 +181,10 @@ def test_a_loader_that_is_closed_imports_nothing(handover, monkeypatch):
         jax.jit(lambda x: x + 5)(np.zeros((3, 1 + compiled)))
         assert eventually(lambda: not threads_called("firth"))
         assert not handover.began.is_set()
+        source = weakref.ref(batches._source)
+        del batches
+        gc.collect()
+        assert source() is None, "JAX still tells it of what is compiled"
 
 
 BLOCKED = """
