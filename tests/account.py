@@ -20,7 +20,7 @@ ALLOWED = {  # what a machine may lack -> the words with which a skip says so
     "Linux": "needs Linux",
     "the shared data": "set FIRTH_DATA to the folder of shared data",
 }
-ROOM = 200e6  # bytes by which a process may grow before it gives back what it compiled
+ROOM = 150e6  # bytes by which a process may grow before it gives back what it compiled
 SECONDS = 0.5  # between two looks at the memory of all processes
 
 

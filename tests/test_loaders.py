@@ -46,6 +46,7 @@ def by_thread(store, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_what_one_loader_began_the_other_ends(store, by_thread, tmp_path):
     """Half by tf.data up to SIGTERM, then by the thread; and its last steps by tf.data again."""
     argv = arguments(store, tmp_path / "work", data__loader="tf.data")

@@ -183,6 +183,7 @@ def test_masked_language_modelling_tracks_pytorch(torch, tmp_path, family):
     assert losses[-1] != pytest.approx(losses[0], rel=0.01)
 
 
+@pytest.mark.slow
 def test_replaced_token_detection_tracks_pytorch(torch, tmp_path):
     discriminator = make(tmp_path / "d", "electra", "projected", "ElectraForPreTraining")
     generator = make(

@@ -117,6 +117,7 @@ def test_twenty_kills_change_nothing(store, tmp_path):
     assert logged(whole) == logged(killed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", [dict(data=8), dict(data=2, fsdp=2, tensor=2)])
 def test_eight_devices_equal_one(store, straight, tmp_path, mesh):
     changes = {f"mesh.{axis}": size for axis, size in mesh.items()}
@@ -296,6 +297,7 @@ def refused(capsys, argv) -> str:
     return lines[-1]
 
 
+@pytest.mark.slow
 def test_divergence_stops_the_run_names_the_tensor_and_keeps_no_bad_checkpoint(
     store, tmp_path, capsys
 ):
