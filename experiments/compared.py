@@ -43,8 +43,9 @@ class Comparison:
         """Floating-point operations of one compiled training step."""
         import jax
 
-        from firth import experiment, recipe
-        from firth.program import lay_out
+        from firth import recipe
+        from firth.run import experiment
+        from firth.run.program import lay_out
         from firth.training.partition import create_mesh
 
         config, _ = recipe.from_command_line(self.arguments(name), prog="run.py")

@@ -42,7 +42,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from made_mutations import ROOMS, ROOT, ListError, Mutation, check, read_lists
+from helpers.mutations import ROOMS, ROOT, ListError, Mutation, check, read_lists
 from rich import console, progress
 
 STDERR = console.Console(stderr=True)

@@ -5,7 +5,7 @@ import subprocess
 
 import mutate
 import pytest
-from made_mutations import ROOMS, ListError, Mutation, check, read_lists
+from helpers.mutations import ROOMS, ListError, Mutation, check, read_lists
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from pathlib import Path
 DATA = Path(os.environ.get("FIRTH_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CORPUS = DATA / "wikipedia_en_sample" / "articles.jsonl.xz"
 VOCABULARY = DATA / "vocabs" / "bert-base-uncased-vocab.txt"
-COMMAND = "import sys; from firth.data.prepare import main; sys.exit(main(sys.argv[1:]))"
+COMMAND = "import sys; from firth.commands.prepare import main; sys.exit(main(sys.argv[1:]))"
 BEAM = ["--runner=direct", "--"]
 WAYS = {
     "local, 1 worker": ["--workers=1"],

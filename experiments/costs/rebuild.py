@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 
 from firth import recipe
-from firth.files import write_text
-from firth.outline import outline
-from firth.planning import cost, flops, strubell
+from firth.planning import cost, flops
 from firth.planning.hardware import CHIPS
+from firth.planning.papers import strubell
 from firth.planning.report import aligned, number
+from firth.run.outline import outline
+from firth.storage.local import write_text
 
 HERE = Path(__file__).parent
 BOTH_LENGTHS = ((",length=128", 900_000, 256), (",length=512", 100_000, 256))

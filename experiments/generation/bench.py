@@ -40,12 +40,12 @@ def torch_model(size, vocab, positions):
 
 
 def firth_encoder(model, size, vocab, positions):
-    """What `firth.generate` needs of an encoder, with the weights of `model`."""
+    """What `firth.inference.generate` needs of an encoder, with the weights of `model`."""
     import flax.traverse_util
     import jax
 
-    from firth import published
     from firth.models.model import create
+    from firth.weights import published
 
     spec = dict(family="gpt2", vocab_size=vocab, max_length=positions) | size
     tensors = {k: v.numpy() for k, v in model.state_dict().items()}
@@ -65,8 +65,8 @@ def firth_side(encoder, prompts, tokens):
     """A function that writes `tokens` tokens; returns them and the time after each block."""
     import numpy as np
 
-    from firth.continuation import blocks
-    from firth.generate import BLOCK
+    from firth.inference.decode import blocks
+    from firth.inference.generate import BLOCK
 
     settings = dict(temperature=1.0, top_k=0, top_p=1.0, greedy=True)
     numbers = [(row, 0) for row in range(len(prompts))]
@@ -114,7 +114,7 @@ def measure(sides, rounds):
 def main():
     import numpy as np
 
-    from firth.generate import BLOCK
+    from firth.inference.generate import BLOCK
     from firth.models.gpt2 import size
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])

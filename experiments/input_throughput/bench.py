@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from firth.data.views import packed, pairs
+from firth.data.views.planned import packed, pairs
 
 BATCH_SIZE = 32
 CASES = {  # name -> (how to make the view, tokens/s it must reach)
@@ -72,7 +72,7 @@ def measure(view, batches: int) -> dict[str, float]:
 def corpora(arguments, folder: Path):
     """(name, store, special token ids) of what is measured."""
     if arguments.store:
-        from firth.data.store import open_store
+        from firth.data.corpus.store import open_store
 
         store = open_store(arguments.store, verify=False)
         tokenizer = store.tokenizer()

@@ -29,7 +29,7 @@ def measure(store: str, recipe: str, loader: str, compiled: Path, steps: int) ->
     with tempfile.TemporaryDirectory() as workdir:
         fields = {"data.store": store, "data.loader": loader, "steps": steps, "batch_size": 16}
         fields |= {"eval.batches": 1, "eval.batch_size": 16, "log_every": 10, "progress": False}
-        command = [sys.executable, "-m", "firth.train", f"--config={recipe}"]
+        command = [sys.executable, "-m", "firth", "train", f"--config={recipe}"]
         command += [f"--config.{name}={value}" for name, value in fields.items()]
         kept = {"JAX_COMPILATION_CACHE_DIR": str(compiled), "JAX_PLATFORMS": "cpu"}
         kept |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

@@ -5,7 +5,7 @@
 
 A TPU issues one bundle of instructions a cycle. The kernels of `firth.layers.fused` have no loops,
 so that the bundles of one call, times the calls, are the cycles of a layer. The default is what
-`firth.planning.kernels` holds.
+`firth.planning.compiler.kernels` holds.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from firth.layers import fused
-from firth.planning import kernels, topology
+from firth.planning.compiler import kernels, topology
 
 SLICES = {"v4": "v4:1x1x1", "v5e": "v5e:1x1", "v5p": "v5p:1x1x1", "v6e": "v6e:1x1"}
 TOKENS, HIDDEN = 8192, 1024  # of a step on a chip: BERT-large, 16 rows of 512

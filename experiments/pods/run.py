@@ -4,7 +4,7 @@
     python experiments/pods/run.py --only bert.py:large --table
 
 Needs libtpu (pip install 'firth[tpu]') and no TPU. A line of results.jsonl is a cell: a recipe, a
-slice, fields that were set, and the report of `firth.planning.compiled`.
+slice, fields that were set, and the report of `firth.planning.compiler.compiled`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import jax
 
 from firth import recipe
 from firth.errors import FirthError
-from firth.planning import compiled
+from firth.planning.compiler import compiled
 
 RESULTS = Path(__file__).parent / "results.jsonl"
 

@@ -29,7 +29,7 @@ TOKENIZERS = {
     "byte-level bpe (roberta-base)": "roberta-base-vocab.json",
     "unigram (xlnet-base-cased)": "xlnet-base-cased-spiece.model",
 }
-COMMAND = "import sys; from firth.data.prepare import main; sys.exit(main(sys.argv[1:]))"
+COMMAND = "import sys; from firth.commands.prepare import main; sys.exit(main(sys.argv[1:]))"
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def time_tokenizer(vocabulary: Path, documents: list[str]) -> np.ndarray:
         model = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
         threads = int(os.environ["RAYON_NUM_THREADS"])
         return seconds(lambda: model.encode(paragraphs, out_type=int, num_threads=threads))
-    from firth.data.tokenize import load_tokenizer
+    from firth.tokenizers.load import load_tokenizer
 
     backend = load_tokenizer(vocabulary)._backend
 

@@ -29,9 +29,9 @@ def measure(mesh: dict, devices) -> dict:
     from jax.sharding import NamedSharding
 
     from firth import recipe
-    from firth.outline import outline
-    from firth.planning import hlo
-    from firth.program import lay_out
+    from firth.planning.compiler import hlo
+    from firth.run.outline import outline
+    from firth.run.program import lay_out
     from firth.training import partition
 
     config = recipe.read_recipe(f"bert.py:base,length={LENGTH}")

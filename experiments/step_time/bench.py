@@ -25,8 +25,8 @@ def described(recipe, length, vocab):
     """(config, model section, objective) of a recipe at these sizes; `@mlm` swaps the objective."""
     import numpy as np
 
-    from firth.experiment import create_objective
     from firth.recipe import read_recipe
+    from firth.run.experiment import create_objective
 
     config = read_recipe(recipe)
     spec = dict(config.model) | dict(vocab_size=vocab, activation="gelu")  # fused on both sides
@@ -72,8 +72,8 @@ def program_of(config, spec, objective, rows):
     """The program of `firth train` on one device, with so many rows a batch."""
     import jax
 
-    from firth.experiment import create_model
-    from firth.program import lay_out
+    from firth.run.experiment import create_model
+    from firth.run.program import lay_out
     from firth.training.partition import create_mesh
 
     config.batch_size, mesh = rows, create_mesh(devices=jax.devices()[:1])
@@ -99,8 +99,8 @@ def torch_model(spec, heads):
     import torch
     import transformers
 
-    from firth import published
-    from firth.exchange import Saved
+    from firth.weights import published
+    from firth.weights.read import Saved
 
     saved = Saved(spec, heads, 2, None, False, {}, Path(), "firth")
     config = published.write_config(saved, {}, spec.get("pad_id", 0))

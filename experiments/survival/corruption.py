@@ -20,8 +20,8 @@ GOOD = ("fell back", "refused", "sound")
 
 
 def main() -> int:
-    from made_damage import harm_a_checkpoint, harm_a_store, make_checkpoints
-    from made_runs import make_store
+    from helpers.damage import harm_a_checkpoint, harm_a_store, make_checkpoints
+    from helpers.runs import make_store
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="where to work; not there yet")

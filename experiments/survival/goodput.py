@@ -52,7 +52,7 @@ def main():
     parser.add_argument("--recipe", default="bert.py:mini")
     args = parser.parse_args()
     command = [
-        *(sys.executable, "-m", "firth.train", f"--config={args.recipe}"),
+        *(sys.executable, "-m", "firth", "train", f"--config={args.recipe}"),
         f"--workdir={args.workdir}",
         f"--config.data.store={args.store}",
         "--config.checkpoint.minutes=1.0",

@@ -26,8 +26,8 @@ ALWAYS = {"checkpoint.minutes": 0.0}  # a save at every step
 
 
 def main():
-    from made_kills import campaign
-    from made_runs import arguments, assert_same_bytes, logged, make_store, start
+    from helpers.kills import campaign
+    from helpers.runs import arguments, assert_same_bytes, logged, make_store, start
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--folder", type=Path, required=True, help="where to work; not there yet")
@@ -42,7 +42,8 @@ def main():
     _, errors = process.communicate()
     assert process.returncode == 0, errors
     began = time.time()
-    command = [sys.executable, "-m", "firth.train", *arguments(store, killed, **CHANGES, **ALWAYS)]
+    trained = arguments(store, killed, **CHANGES, **ALWAYS)
+    command = [sys.executable, "-m", "firth", "train", *trained]
     environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
     counts = campaign(
         command,

@@ -16,8 +16,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from firth import outline, recipe
-from firth.program import lay_out
+from firth import recipe
+from firth.run import outline
+from firth.run.program import lay_out
 from firth.training import partition
 from firth.training.checkpoint import Checkpoints
 

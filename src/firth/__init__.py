@@ -4,7 +4,7 @@ __version__ = "0.1.0"
 
 
 def load(source, **options):
-    """Load an encoder; see `firth.represent.load`. Imported late so that `import firth` is fast."""
-    from firth.represent import load
+    """Load an encoder; see `firth.inference.encoder.load`. Imported late, for speed."""
+    from firth.inference.encoder import load
 
     return load(source, **options)

@@ -5,15 +5,15 @@ import logging
 import sys
 
 VERBS = {
-    "plan": ("firth.plan", "count what a run takes, before it runs"),
-    "prepare": ("firth.data.prepare", "tokenise a corpus into a store"),
-    "train": ("firth.train", "pretrain or fine-tune from a recipe"),
-    "evaluate": ("firth.evaluate", "measure a run's newest or best checkpoint"),
-    "represent": ("firth.represent", "turn texts into vectors"),
-    "fill": ("firth.fill", "list the likeliest words for each [MASK]"),
-    "generate": ("firth.generate", "let a causal language model go on from a prompt"),
-    "score": ("firth.score", "give the log-probability of every token"),
-    "convert": ("firth.convert", "published weights to Firth and back"),
+    "plan": ("firth.commands.plan", "count what a run takes, before it runs"),
+    "prepare": ("firth.commands.prepare", "tokenise a corpus into a store"),
+    "train": ("firth.commands.train", "pretrain or fine-tune from a recipe"),
+    "evaluate": ("firth.commands.evaluate", "measure a run's newest or best checkpoint"),
+    "represent": ("firth.commands.represent", "turn texts into vectors"),
+    "fill": ("firth.commands.fill", "list the likeliest words for each [MASK]"),
+    "generate": ("firth.commands.generate", "let a causal language model go on from a prompt"),
+    "score": ("firth.commands.score", "give the log-probability of every token"),
+    "convert": ("firth.commands.convert", "published weights to Firth and back"),
 }
 
 
@@ -29,7 +29,7 @@ def run(verb: str, argv: list[str]) -> int:
     logging.basicConfig(format="firth: %(message)s", level=logging.WARNING)
     logging.getLogger("firth").setLevel(logging.INFO)
     logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells of every file it looks for
-    from firth.accelerator import leave_libtpu_alone
+    from firth.distributed.libtpu import leave_libtpu_alone
     from firth.errors import FirthError
 
     leave_libtpu_alone()
@@ -52,9 +52,9 @@ def main(argv: list[str] | None = None) -> int:
         print(usage())
         return 0 if argv else 2
     if argv[0] in ("-V", "--version"):
-        from firth import __version__
+        from importlib import metadata
 
-        print(f"firth {__version__}")
+        print(f"firth {metadata.version('firth')}")
         return 0
     if argv[0] not in VERBS:
         from firth.recipe import suggest

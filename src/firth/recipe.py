@@ -14,8 +14,8 @@ from absl import flags
 from ml_collections import config_flags
 
 from firth.errors import FirthError
-from firth.files import write_text
-from firth.paths import is_url
+from firth.storage.local import write_text
+from firth.storage.remote import is_url
 
 SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 

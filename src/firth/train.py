@@ -8,35 +8,34 @@ jitted step is in program.py. Order of what a run starts from: its own workdir, 
 """
 
 import contextlib
-import json
 import logging
-import os
-import shutil
 import signal
-import sys
 import threading
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from firth import experiment, recipe
-from firth.data.pipeline import prefetch
+from firth import recipe
+from firth.data.prefetch import prefetch
+from firth.distributed import job, watch
 from firth.errors import FirthError
-from firth.evaluate import Evaluator
-from firth.files import held, write_text
 from firth.layers import fused
 from firth.layers.attention import check_fused
-from firth.models.model import HEADS, overlay, to_layout
-from firth.program import check_rows, lay_out
-from firth.repeat import train_seeds
-from firth.training import hosts, optim, partition, peers, recovery
+from firth.models.model import overlay, to_layout
+from firth.progress import Progress
+from firth.run import experiment
+from firth.run.agreement import check_equal, facts
+from firth.run.evaluator import Evaluator
+from firth.run.program import check_rows, lay_out
+from firth.run.workdir import describe_run, lock_workdir
+from firth.training import optim, partition, recovery
 from firth.training.compile_cache import keep_compiled
-from firth.training.gathered import open_checkpoints
-from firth.training.goodput import Goodput, process_start
-from firth.training.journal import Journal, Progress, describe_environment
+from firth.training.gathered_checkpoint import open_checkpoints
+from firth.training.goodput import Goodput
+from firth.training.journal import Journal
 from firth.training.meter import Meter
-from firth.training.mirror import is_mirror, mirrored
+from firth.training.remote_workdir import is_mirror
 
 log = logging.getLogger("firth")
 STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
@@ -49,14 +48,14 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
     """
     with contextlib.ExitStack() as stack:
-        hosts.check_workdir(workdir, shared=not is_mirror(workdir))
-        if hosts.leads():
+        job.check_workdir(workdir, shared=not is_mirror(workdir))
+        if job.leads():
             stack.enter_context(lock_workdir(workdir))
         compiled = stack.enter_context(keep_compiled(workdir))
         clock, rollbacks = Goodput(workdir, began), None
         while True:  # a rollback is a restart that leaves batches out
             try:
-                with contextlib.ExitStack() as closing, peers.together(recovery.Rollback):
+                with contextlib.ExitStack() as closing, watch.together(recovery.Rollback):
                     return _train(config, workdir, closing, clock, compiled, rollbacks)
             except recovery.Rollback as found:
                 log.warning("%s", found)
@@ -67,18 +66,18 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
 def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str, float]:
     # ------------------------------------------------------------------ mesh, data, model
     jax.config.update("jax_threefry_partitionable", True)  # one device draws what eight draw
-    hosts.check_accelerator()
+    job.check_accelerator()
     mesh = partition.create_mesh(config.mesh)
     check_rows(config, mesh)
     policy = recovery.read_policy(config)
     run = experiment.build(config, mesh, cache=workdir / "epochs.json")
-    hosts.check_equal(hosts.facts(config, run))
+    check_equal(facts(config, run))
     if run.spec.get("fused_attention") and fused.on_tpu():
         check_fused()
 
     # --------------------------------------------------------------------- state, restore
     program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh)
-    if hosts.leads():
+    if job.leads():
         recipe.record(config, workdir)  # what cannot be built has raised by now
         describe_run(run, workdir)
     saves = open_checkpoints(
@@ -97,7 +96,7 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         if run.initial:
             loaded = to_layout(run.initial, run.spec["scan"])
             source = config.init_from or "the teacher"
-            params, fresh = overlay(hosts.fetch(state.params), loaded, source)
+            params, fresh = overlay(job.fetch(state.params), loaded, source)
             state = state.replace(params=jax.device_put(params, program.shardings.params))
             if fresh:
                 log.info("not in %s, so random: %s", source, ", ".join(fresh))
@@ -112,13 +111,13 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
     stack.callback(journal.close)
     bar = Progress(end, start, workdir.name, quiet=not config.progress)
     stack.callback(bar.close)
-    watch = recovery.Watch(policy, names, rollbacks, journal, bar)
+    guard = recovery.Watch(policy, names, rollbacks, journal, bar)
     meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=end)
     terminated = catch_sigterm(stack)
 
     def absorb(number, measured, squares, tokens):
         """Take in the metrics of a step; the one after it is already under way."""
-        measured = watch.check(number, *jax.device_get((measured, squares)))
+        measured = guard.check(number, *jax.device_get((measured, squares)))
         meter.add(number, measured, tokens, batches.wait_seconds)
         clock.show_life()
 
@@ -154,7 +153,7 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         pending = done, measured, squares, batch["mask"].shape[-1] * config.batch_size
         last = done == end
         evaluates = last or (run.evaluate_every and done % run.evaluate_every == 0)
-        agreed = peers.agreed(done, terminated, saves.overdue())
+        agreed = watch.agreed(done, terminated, saves.overdue())
         saves_now = evaluates or saves.due(done, last) or agreed
         if saves_now or done == start + 1:  # what is saved holds the metrics up to this step
             absorb(*pending)
@@ -221,31 +220,6 @@ def take_over(config, program, end: int):
     return parts, meta
 
 
-def describe_run(run, workdir: Path):
-    """Write env.txt, and what reads the checkpoints later: model.json and the tokenizer."""
-    write_text(workdir / "env.txt", describe_environment())
-    described = {
-        "firth": 1,
-        "model": run.spec,
-        "heads": [head for head in run.model.heads if head in HEADS],
-        "num_labels": run.model.num_labels,
-        "labels": list(run.task.labels) if run.task and run.task.labels else None,
-        "regression": bool(run.task and run.task.kind == "regression"),
-        "best": run.best,
-        "generator": run.generator,
-    }
-    write_text(workdir / "model.json", json.dumps(described, indent=2) + "\n")
-    if not (workdir / "tokenizer").exists():
-        temporary = workdir / f".tokenizer.{os.getpid()}"
-        run.tokenizer.save(temporary)
-        shutil.move(temporary, workdir / "tokenizer")
-
-
-def lock_workdir(workdir: Path):
-    """Hold the workdir for this process."""
-    return held(workdir / ".lock", f"another run is using {workdir}; wait for it or choose another")
-
-
 def catch_sigterm(stack: contextlib.ExitStack) -> threading.Event:
     """An event that SIGTERM sets, until the stack unwinds; only the main thread may listen."""
     event = threading.Event()
@@ -253,24 +227,3 @@ def catch_sigterm(stack: contextlib.ExitStack) -> threading.Event:
         previous = signal.signal(signal.SIGTERM, lambda *_: event.set())
         stack.callback(signal.signal, signal.SIGTERM, previous)
     return event
-
-
-def main(argv: list[str]) -> int:
-    """`firth train`."""
-    place, rest = hosts.from_command_line(argv)
-    if len(rest) > 1:  # not for --help alone
-        hosts.join(place)
-    with peers.together(patience=place.patience, stall=place.stall):
-        config, workdir = recipe.from_command_line(rest, prog="firth train")
-        with mirrored(workdir) as workdir:
-            if config.get("seeds"):
-                train_seeds(config, workdir, train)
-            else:
-                train(config, workdir, process_start())
-    return 0
-
-
-if __name__ == "__main__":
-    from firth.cli import run
-
-    sys.exit(run("train", sys.argv[1:]))

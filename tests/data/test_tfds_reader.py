@@ -6,15 +6,15 @@ import shutil
 import subprocess
 import sys
 
-import made_tfds
 import numpy as np
 import pytest
-from made_corpora import make_documents
-from made_tfds import tfds
+from helpers import tfds as made_tfds
+from helpers.corpora import make_documents
+from helpers.tfds import tfds
 
 from firth.cli import main
-from firth.data.store import open_store
-from firth.data.text import find_sources, read_batches
+from firth.data.corpus.store import open_store
+from firth.data.corpus.text import find_sources, read_batches
 from firth.errors import FirthError
 
 DOCUMENTS = ["\n".join(" ".join(line) for line in d) for d in make_documents(60, seed=3)]

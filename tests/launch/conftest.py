@@ -1,7 +1,7 @@
 import sys
 
 import pytest
-from made_cloud import Cloud, make_checkout
+from helpers.cloud import Cloud, make_checkout
 
 
 @pytest.fixture(scope="session")

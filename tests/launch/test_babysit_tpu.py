@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from made_cloud import QUOTA, QUOTA_DENIED, REFUSED
+from helpers.cloud import QUOTA, QUOTA_DENIED, REFUSED
 
 SETTINGS = ["--project=p", "--zone=us-west4-a", "--name=base", "--type=v5litepod-16", "--spot"]
 RUN = ["firth", "train", "--config", "bert.py:base", "--workdir", "gs://b/runs/it's here"]

@@ -4,15 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_models import SHAPES, make_published
+from helpers.models import SHAPES, make_published
 
 from firth.errors import FirthError
-from firth.exchange import read_model
 from firth.layers.attention import MultiHeadAttention, mask_to_bias
 from firth.layers.heads import ClassifierHead, MaskedLMHead
 from firth.layers.transformer import Block
 from firth.models import bert
 from firth.models.model import create, parameter_count, to_layout
+from firth.weights.read import read_model
 
 TOLERANCE = 1e-5
 

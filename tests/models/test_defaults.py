@@ -6,7 +6,7 @@ import json
 import pytest
 
 from firth.models.model import create, family
-from firth.published import read_config
+from firth.weights.published import read_config
 
 CLASSES = {
     "bert": "BertConfig",

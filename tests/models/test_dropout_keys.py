@@ -5,9 +5,9 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-import made_steps
 import numpy as np
 import pytest
+from helpers import steps as made_steps
 from quick import jit
 
 from firth.layers import dropout

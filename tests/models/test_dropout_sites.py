@@ -11,18 +11,18 @@ import inspect
 
 import jax
 import jax.numpy as jnp
-import made_families
-import made_models
-import made_steps
 import numpy as np
 import pytest
-from made_dropout import EMBEDDING, RATES, dropped_as, recorded, sites
+from helpers import families as made_families
+from helpers import models as made_models
+from helpers import steps as made_steps
+from helpers.dropout import EMBEDDING, RATES, dropped_as, recorded, sites
 from quick import jit
 
-from firth.exchange import read_model
 from firth.models.model import bound, create, family
 from firth.objectives import carry_of
-from firth.outline import outline
+from firth.run.outline import outline
+from firth.weights.read import read_model
 
 ROWS, LENGTH, LABELS = 3, 11, 5
 FIELDS = {  # ours -> transformers' output

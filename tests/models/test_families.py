@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_families import CASES, CLASSES, SHAPES, make
+from helpers.families import CASES, CLASSES, SHAPES, make
 from quick import jit
 
 import firth
-from firth.exchange import read_model
-from firth.export import write_firth, write_published
 from firth.models.model import to_layout
+from firth.weights.read import read_model
+from firth.weights.write import write_firth, write_published
 
 TOLERANCE = 1e-5
 HEADS = {  # ours -> the field of transformers' output

@@ -12,16 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from made_families import make
+from helpers.families import make
 from quick import jit
 
 from firth.errors import FirthError
-from firth.exchange import read_model
-from firth.export import write_firth, write_published
 from firth.layers import causal
 from firth.models import gpt, gpt2
 from firth.models.model import create, parameter_count, to_layout
 from firth.training.partition import create_mesh, shardings_of
+from firth.weights.read import read_model
+from firth.weights.write import write_firth, write_published
 
 FAMILIES = ("gpt", "gpt2")
 V, N, D, P = 23, 3, 12, 10

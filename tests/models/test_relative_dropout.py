@@ -10,12 +10,12 @@ import math
 import jax
 import numpy as np
 import pytest
-from made_dropout import RATES, dropped_as, recorded, sites
-from models.made_xlnet import SHAPES, make, orders, rows
+from helpers.dropout import RATES, dropped_as, recorded, sites
+from helpers.xlnet import SHAPES, make, orders, rows
 from quick import jit
 
-from firth.exchange import read_model
 from firth.models.model import bound, create
+from firth.weights.read import read_model
 
 B, L, P, M = 4, 11, 5, 7
 R = {"bi": M + L + L, "uni": M + L + 1}  # relative positions

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from models.made_xlnet import SHAPES, make, orders, rows
+from helpers.xlnet import SHAPES, make, orders, rows
 from quick import jit
 
 import firth
@@ -146,10 +146,10 @@ def test_classifier_as_in_transformers(tmp_path):
 )
 def test_round_trip_is_byte_identical(name, tmp_path):
     make(tmp_path / "a", name=name)
-    from firth import exchange, export
+    from firth.weights import read, write
 
-    export.write_firth(tmp_path / "b", exchange.read_model(tmp_path / "a"))
-    export.write_published(tmp_path / "c", exchange.read_model(tmp_path / "b"))
+    write.write_firth(tmp_path / "b", read.read_model(tmp_path / "a"))
+    write.write_published(tmp_path / "c", read.read_model(tmp_path / "b"))
     for file in ("config.json", "model.safetensors"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "c" / file).read_bytes()
 
@@ -340,11 +340,11 @@ def test_odd_rows_cannot_run_in_two_directions():
 
 
 def test_transformer_xl_is_not_published(tmp_path):
-    from firth import exchange, export
+    from firth.weights import read, write
 
     params = small("transformer_xl")[1]
     spec = dict(family="transformer_xl", **transformer_xl.size("tiny"))
-    saved = exchange.Saved(spec, ("lm",), 2, None, False, params, tmp_path, "firth")
+    saved = read.Saved(spec, ("lm",), 2, None, False, params, tmp_path, "firth")
     with pytest.raises(FirthError, match="no published layout for transformer_xl"):
-        export.write_published(tmp_path / "out", saved)
+        write.write_published(tmp_path / "out", saved)
     assert not (tmp_path / "out").exists()

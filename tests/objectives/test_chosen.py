@@ -12,9 +12,9 @@ import pytest
 from quick import jit
 
 from firth import recipe
-from firth.data.tokenize import load_tokenizer, train_tokenizer
-from firth.experiment import create_objective, create_view, model_spec
-from firth.outline import stand_in_teacher
+from firth.run.experiment import create_objective, create_view, model_spec
+from firth.run.outline import stand_in_teacher
+from firth.tokenizers.load import load_tokenizer, train_tokenizer
 
 BERT, ROBERTA = "bert-base-uncased-vocab.txt", "roberta-base-vocab.json"
 XLNET, ALBERT = "xlnet-base-cased-spiece.model", "a unigram vocabulary, trained on the text"

@@ -4,14 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_rows import make_batch
+from helpers.rows import make_batch
 from ml_collections import ConfigDict
 from quick import jit
 
 from firth.errors import FirthError
-from firth.experiment import create_objective
 from firth.models.model import bound, create
 from firth.objectives.clm import CausalLM
+from firth.run.experiment import create_objective
 
 TINY = dict(
     family="transformer_xl",

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from firth.errors import FirthError
-from firth.exchange import Saved
-from firth.experiment import create_model
 from firth.models.model import bound, create, overlay
 from firth.objectives import Given
 from firth.objectives.distill import Distill, from_config
 from firth.objectives.mlm import MaskedLM
+from firth.run.experiment import create_model
+from firth.weights.read import Saved
 
 B, L, V = 5, 12, 30
 MASKED = MaskedLM(4, V, (0, 2, 3), max_predictions=4, rate=0.3)

@@ -11,10 +11,10 @@ import pytest
 from quick import jit
 
 from firth.errors import FirthError
-from firth.experiment import create_objective
 from firth.models.model import bound, create
 from firth.objectives import Given
 from firth.objectives.finetune import from_config, swap_texts
+from firth.run.experiment import create_objective
 
 B, L, V, C = 6, 8, 23, 3
 SPEC = dict(

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_rows import (
+from helpers.rows import (
     CLS,
     MASK,
     PAD,

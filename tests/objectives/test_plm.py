@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_rows import CLS, SEP, SPECIAL, UNLIKELY, Hashable, keys, make_batch
+from helpers.rows import CLS, SEP, SPECIAL, UNLIKELY, Hashable, keys, make_batch
 from ml_collections import ConfigDict
 from quick import jit
 from scipy.stats import chisquare

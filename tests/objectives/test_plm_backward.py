@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_rows import CLS, SEP, SPECIAL, Hashable, corrupt, make_batch
+from helpers.rows import CLS, SEP, SPECIAL, Hashable, corrupt, make_batch
 from ml_collections import ConfigDict
 from quick import jit
 
 from firth.models.model import create
 from firth.objectives import plm
-from firth.program import join_rows, make_gradient, split_rows
+from firth.run.program import join_rows, make_gradient, split_rows
 from firth.training import optim
 
 WORDY = (np.arange(60) % 4 == 0).view(Hashable)

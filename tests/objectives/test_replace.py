@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from made_rows import (
+from helpers.rows import (
     CLS,
     MASK,
     PAD,

@@ -11,12 +11,12 @@ from quick import jit
 from scipy.stats import chisquare
 
 from firth.errors import FirthError
-from firth.experiment import create_model
 from firth.models.model import bound, overlay
 from firth.objectives import Given
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.rtd import VARIANTS, ReplacedTokens, from_config
 from firth.objectives.sample import sample
+from firth.run.experiment import create_model
 
 B, L, V = 6, 16, 40
 MASKED = MaskedLM(4, V, (0, 2, 3), max_predictions=5, rate=0.3, rates=(0.85, 0.0))

@@ -7,7 +7,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from made_rows import (
+from helpers.rows import (
     MASK,
     SPECIAL,
     UNLIKELY,

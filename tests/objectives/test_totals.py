@@ -15,12 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_rows import MASK, SPECIAL, make_batch, random_rows
+from helpers.rows import MASK, SPECIAL, make_batch, random_rows
 from ml_collections import ConfigDict
 from quick import jit
 
-from firth.exchange import Saved
-from firth.experiment import create_model
 from firth.models.model import bound, create
 from firth.objectives.clm import CausalLM
 from firth.objectives.distill import Distill
@@ -28,8 +26,10 @@ from firth.objectives.finetune import Finetune
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.plm import PermutationLM
 from firth.objectives.rtd import ReplacedTokens
-from firth.program import make_gradient
+from firth.run.experiment import create_model
+from firth.run.program import make_gradient
 from firth.training import optim
+from firth.weights.read import Saved
 
 B, L, V, C = 6, 16, 60, 3
 BODY = dict(family="bert", vocab_size=V, num_layers=1, hidden_size=8, num_heads=2,

@@ -4,7 +4,7 @@ import pytest
 
 from firth.planning.cost import Assumptions, comparison, estimate, of_hours, stated
 from firth.planning.hardware import CHIPS
-from firth.planning.strubell import (
+from firth.planning.papers.strubell import (
     COMPARED,
     KG_PER_POUND,
     PIPELINE,

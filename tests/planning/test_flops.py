@@ -11,10 +11,10 @@ from firth import recipe
 from firth.models import FAMILIES
 from firth.models.model import family
 from firth.objectives import OBJECTIVES
-from firth.outline import outline
 from firth.planning import flops
 from firth.planning.memory import laid_out
-from firth.program import lay_out
+from firth.run.outline import outline
+from firth.run.program import lay_out
 from firth.training.partition import create_mesh
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from firth import recipe
 from firth.errors import FirthError
-from firth.outline import outline
 from firth.planning.memory import device_bytes, laid_out, parameters
-from firth.program import lay_out
+from firth.run.outline import outline
+from firth.run.program import lay_out
 from firth.training.partition import create_mesh
 
 

@@ -11,10 +11,10 @@ import time
 import jax
 import numpy as np
 import pytest
-from made_states import assert_same_bytes, make_state, mesh, on
+from helpers.states import assert_same_bytes, make_state, mesh, on
 
 from firth.errors import FirthError
-from firth.files import digests
+from firth.storage.local import digests
 from firth.training.checkpoint import Checkpoints
 
 # Orbax leaves coroutines behind when a save or a restore fails; not ours to await.

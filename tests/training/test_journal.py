@@ -9,7 +9,8 @@ from importlib import metadata
 import pytest
 
 from firth.errors import FirthError
-from firth.training.journal import Journal, Progress, describe_environment, read_journal
+from firth.progress import Progress
+from firth.training.journal import Journal, describe_environment, read_journal
 
 
 def lines(workdir):

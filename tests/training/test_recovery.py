@@ -6,14 +6,14 @@ import ml_collections
 import numpy as np
 import optax
 import pytest
-from made_poison import Poisoned
-from made_steps import ROWS, made_batch, small
+from helpers.poison import Poisoned
+from helpers.steps import ROWS, made_batch, small
 from quick import jit
 
 from firth.errors import FirthError
 from firth.objectives import carry_of
-from firth.outline import outline
-from firth.program import make_step
+from firth.run.outline import outline
+from firth.run.program import make_step
 from firth.training.optim import create_optimizer, create_schedule
 from firth.training.recovery import (
     Policy,

@@ -9,11 +9,11 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from firth.data.frame import BERT
 from firth.errors import FirthError
 from firth.layers.transformer import Block, rematerialised
 from firth.models import bert
 from firth.models.model import sized
+from firth.tokenizers.frame import BERT
 
 # (layers, hidden size, heads, embedding size): the paper's four (table 1), and two for laptops.
 SIZES = {

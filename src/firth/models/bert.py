@@ -10,7 +10,6 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from firth.data.frame import BERT
 from firth.errors import FirthError
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
@@ -23,6 +22,7 @@ from firth.layers.transformer import (
     layer_norm,
 )
 from firth.models.model import Encoded, sized
+from firth.tokenizers.frame import BERT
 
 # (layers, hidden size): the paper's two and the 24 miniatures of Turc et al. 2019, whose named
 # members are tiny, mini, small and medium. Heads are hidden/64 wide, the MLP is four times wider.
@@ -203,7 +203,7 @@ class Encoder(nn.Module):
 
 # ---------------------------------------------------------------- published names (Hugging Face)
 # One row a module: its path here, its published name, and what it consists of ("dense", "norm",
-# "embed" or a lone "bias"; `firth.published` knows their leaves). {i} runs over the layers.
+# "embed" or a lone "bias"; `firth.weights.published` knows their leaves). {i} runs over the layers.
 RANGES = {"i": "num_layers"}
 FRAME = BERT
 

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import ClassVar
 
-from firth.data.frame import BERT
 from firth.models import bert
 from firth.models.bert import Encoder
 from firth.models.model import sized
+from firth.tokenizers.frame import BERT
 
 __all__ = ["Config", "Encoder", "size"]
 

@@ -7,10 +7,10 @@ are trained together is the objective's business (`objectives.rtd`).
 import dataclasses
 from typing import ClassVar
 
-from firth.data.frame import BERT
 from firth.models import bert
 from firth.models.bert import Encoder, encoder_names
 from firth.models.model import sized
+from firth.tokenizers.frame import BERT
 
 __all__ = ["Config", "Encoder", "size"]
 

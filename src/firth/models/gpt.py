@@ -10,7 +10,6 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from firth.data.frame import GPT
 from firth.errors import FirthError
 from firth.layers.attention import MASKED
 from firth.layers.causal import Stack, causal_mask, empty_cache
@@ -18,6 +17,7 @@ from firth.layers.dropout import Dropout
 from firth.layers.transformer import check_body, initializer, layer_norm
 from firth.models import bert
 from firth.models.model import Encoded, sized
+from firth.tokenizers.frame import GPT
 
 # (layers, hidden size): base is the paper's, the others train on a laptop.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (6, 384), "base": (12, 768)}

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from firth.data.frame import BERT
 from firth.errors import FirthError
 from firth.layers.attention import MASKED
 from firth.layers.dropout import Dropout
@@ -28,6 +27,7 @@ from firth.layers.transformer import (
 )
 from firth.models import bert
 from firth.models.model import Encoded, sized
+from firth.tokenizers.frame import BERT
 
 # (layers, hidden size, heads, MLP width); base and large are the published ones.
 SIZES = {

@@ -6,10 +6,10 @@ The same layers and encoder as XLNet's, with one stream, no segments and sight t
 import dataclasses
 from typing import ClassVar
 
-from firth.data.frame import GPT
 from firth.models import xlnet
 from firth.models.model import sized
 from firth.models.xlnet import Encoder
+from firth.tokenizers.frame import GPT
 
 __all__ = ["Config", "Encoder", "size"]
 

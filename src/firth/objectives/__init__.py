@@ -39,10 +39,10 @@ OBJECTIVES = {  # name -> function of (fields of the config, Given)
 class Given:
     """What an objective is built from beside its own fields.
 
-    tokenizer: `firth.data.tokenizer.Tokenizer`. task: `firth.data.tasks.Task`, or None.
+    tokenizer: `firth.tokenizers.base.Tokenizer`. task: `firth.data.tasks.task.Task`, or None.
     body: the model section of the config, vocabulary filled in.
     counts: counts every token of the corpus, int64 [V]; None where there is no corpus.
-    load: reads a model from where it is published (`firth.exchange.read_model`).
+    load: reads a model from where it is published (`firth.weights.read.read_model`).
     """
 
     tokenizer: object

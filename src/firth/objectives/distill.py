@@ -27,7 +27,7 @@ class Distill:
     """
 
     masked: mlm.MaskedLM
-    teacher: object  # firth.exchange.Saved
+    teacher: object  # firth.weights.read.Saved
     soft: float = 5.0
     hard: float = 2.0
     cosine: float = 1.0

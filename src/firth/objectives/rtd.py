@@ -55,7 +55,7 @@ class ReplacedTokens:
     width: float = 0.25
     depth: float = 1.0
     sharing: str = "embeddings"
-    trained: object = None  # firth.exchange.Saved
+    trained: object = None  # firth.weights.read.Saved
 
     def __post_init__(self):
         for name, known in (("variant", VARIANTS), ("sharing", SHARING)):

@@ -3,7 +3,7 @@
 import dataclasses
 
 from firth.planning.hardware import PRICES_AS_OF, Chip
-from firth.planning.strubell import COMPARED, KG_PER_POUND
+from firth.planning.papers.strubell import COMPARED, KG_PER_POUND
 
 
 @dataclasses.dataclass(frozen=True)

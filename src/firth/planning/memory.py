@@ -7,7 +7,7 @@ Activations are not among it: how many of them live at once is the compiler's ch
 import jax
 from jax.sharding import AbstractMesh, AxisType
 
-from firth.program import check_rows, lay_out
+from firth.run.program import check_rows, lay_out
 from firth.training.optim import path_mask
 from firth.training.partition import AXES, leaf_path, mesh_sizes
 

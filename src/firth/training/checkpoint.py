@@ -20,11 +20,11 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from firth.distributed import job
 from firth.errors import FirthError
-from firth.files import digests, read_seal, seal_text, write_text
-from firth.paths import is_url
-from firth.training import hosts
-from firth.training.mirror import fetch, push
+from firth.storage.local import digests, read_seal, seal_text, write_text
+from firth.storage.remote import is_url
+from firth.training.remote_workdir import fetch, push
 
 log = logging.getLogger("firth")
 
@@ -154,7 +154,7 @@ class Checkpoints:
         self.wait()
         if step in self.manager.all_steps():
             return
-        if hosts.leads():  # that of a run which was killed while it deleted this step
+        if job.leads():  # that of a run which was killed while it deleted this step
             (self.seals / f"{step}.json").unlink(missing_ok=True)
         unmeasured = bool(self.best) and metrics is not None and self.best not in metrics
         items = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(meta))
@@ -176,7 +176,7 @@ class Checkpoints:
         """When the save has been committed, record the digest of every file it consists of."""
         try:
             self.manager.wait_until_finished()
-            if hosts.leads():
+            if job.leads():
                 found = digests(self.directory / str(step))
                 write_text(self.seals / f"{step}.json", seal_text(found))
                 kept = {str(s) for s in self.manager.all_steps()}
@@ -253,7 +253,7 @@ class Checkpoints:
                 if sealed:
                     reason = f"is sound but does not fit this model: {reason}"
                 found_alone = not sealed and not isinstance(error, FirthError)
-                found_alone &= hosts.count() > 1 and not self.alone
+                found_alone &= job.count() > 1 and not self.alone
                 if sealed or step is not None or found_alone:  # the others may have read it
                     path = self.directory / str(candidate)
                     raise FirthError(f"checkpoint {path} {reason}") from error
@@ -323,7 +323,7 @@ class Checkpoints:
     def _examine(self, step: int) -> tuple[bool, str]:
         """(whether it is sealed and sound, what is damaged or ""): process 0 looks for all."""
         sealed, reason = False, ""
-        if hosts.leads():
+        if job.leads():
             try:
                 sealed = self._check(step)
             except FirthError as error:
@@ -332,7 +332,7 @@ class Checkpoints:
         return sealed, reason
 
     def _set_aside(self, step: int):
-        if hosts.leads():
+        if job.leads():
             target = self.directory.with_name("checkpoints-damaged") / f"{step}-{time.time_ns()}"
             target.parent.mkdir(exist_ok=True)
             shutil.move(self.directory / str(step), target)
@@ -341,7 +341,7 @@ class Checkpoints:
 
     def _of_first(self, value):
         """What process 0 gives here, of what JSON knows; all that take part must call it."""
-        return value if self.alone else json.loads(hosts.gather(json.dumps(value))[0])
+        return value if self.alone else json.loads(job.gather(json.dumps(value))[0])
 
     def close(self):
         """Finish the save under way and release the directory."""

@@ -12,9 +12,9 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
-from firth.files import digests, read_seal, seal_text, write_text
-from firth.training import hosts
-from firth.training.mirror import is_mirror
+from firth.distributed import job
+from firth.storage.local import digests, read_seal, seal_text, write_text
+from firth.training.remote_workdir import is_mirror
 
 
 class Compiled:
@@ -38,7 +38,7 @@ class Compiled:
     def seal(self):
         """Vouch for the files that are there, if there are new ones; nothing may be compiling."""
         names = {path.name for path in self.folder.glob("*-cache")}
-        if names != self._names and hosts.leads():
+        if names != self._names and job.leads():
             found = digests(self.folder)
             found.pop(self.seal_path.name, None)
             write_text(self.seal_path, seal_text(found))
@@ -55,7 +55,7 @@ def keep_compiled(workdir: Path) -> Iterator[Compiled]:
     if jax.config.jax_compilation_cache_dir:
         yield compiled
         return
-    if hosts.leads() or is_mirror(workdir):  # the one that writes, or it is its own
+    if job.leads() or is_mirror(workdir):  # the one that writes, or it is its own
         compiled.clean()
     jax.config.update("jax_compilation_cache_dir", str(compiled.folder))
     compilation_cache.reset_cache()

@@ -22,8 +22,8 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from firth.files import write_text
-from firth.training import hosts
+from firth.distributed import job
+from firth.storage.local import write_text
 
 KINDS = (
     *("step", "input", "logging", "checkpoint", "evaluation", "start", "compile", "lost", "dead"),
@@ -40,7 +40,7 @@ class Goodput:
 
     def __init__(self, workdir: Path, began: float | None = None):
         self.path = Path(workdir) / "goodput.json"
-        self.writes = hosts.leads()
+        self.writes = job.leads()
         began = time.time() if began is None else began
         account = self._read()
         self.seconds = dict.fromkeys(KINDS, 0.0) | account.get("seconds", {})

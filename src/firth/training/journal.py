@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 
 from firth.errors import FirthError
-from firth.files import write_text
+from firth.storage.local import write_text
 
 
 class Journal:
@@ -82,58 +82,6 @@ def _whole_lines(path: Path):
             yield line, json.loads(line)
         except json.JSONDecodeError:
             continue
-
-
-class Progress:
-    """A progress bar on a terminal, and a plain line now and then elsewhere."""
-
-    def __init__(self, total: int, start: int, label: str, quiet: bool = False, every: float = 30):
-        self.total, self.step, self.label, self.every = total, start, label, every
-        self.quiet = quiet or jax.process_index() != 0
-        self.last_line = time.monotonic()
-        self.bar = None
-        if not self.quiet and sys.stderr.isatty():
-            from rich import progress
-
-            self.bar = progress.Progress(
-                progress.TextColumn("{task.description}"),
-                progress.BarColumn(),
-                progress.MofNCompleteColumn(),
-                progress.TimeRemainingColumn(),
-                progress.TextColumn("{task.fields[text]}"),
-                console=_console(),
-            )
-            self.task = self.bar.add_task(label, total=total, completed=start, text="")
-            self.bar.start()
-
-    def update(self, step: int, text: str = ""):
-        """Show that `step` is done, with a short text of the newest figures."""
-        self.step = step
-        if self.bar:
-            self.bar.update(self.task, completed=step, **({"text": text} if text else {}))
-        elif not self.quiet and text and time.monotonic() - self.last_line > self.every:
-            self.last_line = time.monotonic()
-            self.say(f"{self.label} {step}/{self.total} {text}")
-
-    def say(self, message: str):
-        """Print a line above the bar."""
-        if self.quiet:
-            return
-        if self.bar:
-            self.bar.console.print(message, highlight=False, markup=False)
-        else:
-            print(message, file=sys.stderr, flush=True)
-
-    def close(self):
-        """Leave the bar as it stands."""
-        if self.bar:
-            self.bar.stop()
-
-
-def _console():
-    from rich.console import Console
-
-    return Console(stderr=True)
 
 
 def describe_environment() -> str:

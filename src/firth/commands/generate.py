@@ -1,0 +1,111 @@
+"""`firth generate`: let a causal language model go on from a prompt.
+
+firth generate --model DIR --prompt "The vase" --tokens=64 --top-p=0.9
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from firth.commands.arguments import add_dtype, add_errors, add_model, check_output
+from firth.errors import FirthError
+from firth.inference.encoder import load
+from firth.inference.generate import Generated, generate
+from firth.inference.inputs import read_plain_lines
+from firth.storage.local import write_text
+
+
+def main(argv: list[str]) -> int:
+    """`firth generate`."""
+    parser = argparse.ArgumentParser(
+        prog="firth generate", description="Let a causal language model go on from a prompt."
+    )
+    add = parser.add_argument
+    add_model(parser)
+    add("--prompt", help="the text to go on from; none begins a new one")
+    add("--input", help="instead of --prompt: a prompt a line; - for stdin")
+    add("--output", help="write JSON lines to this file instead of showing the texts")
+    add("--tokens", type=int, default=64, help="how many tokens may follow (64)")
+    add("--temperature", type=float, default=1.0, help="below 1 prefers the likely (1.0)")
+    add("--top-k", type=int, default=0, help="draw among so many of the likeliest; 0: all (0)")
+    add("--top-p", type=float, default=1.0, help="draw from the nucleus; 1.0: all (1.0)")
+    add("--greedy", action="store_true", help="take the likeliest token instead of drawing")
+    add("--stop", nargs="+", default=[], metavar="STRING", help="end before any of these")
+    add("--seed", type=int, default=0, help="the same seed draws the same tokens (0)")
+    add("--samples", type=int, default=1, help="how many continuations of each prompt (1)")
+    add_dtype(parser)
+    add_errors(parser)
+    args = parser.parse_args(argv)
+
+    names, prompts = _given(args)
+    if args.output:
+        check_output(args.output)
+    encoder = load(args.model, dtype=args.dtype)
+    alone = len(prompts) * args.samples == 1 and not args.output
+    if alone:
+        stream = _Terminal(prompts[0])
+    found = generate(
+        encoder,
+        prompts,
+        max_tokens=args.tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        greedy=args.greedy,
+        stop=args.stop,
+        seed=args.seed,
+        samples=args.samples,
+        stream=stream if alone else None,
+        names=names,
+    )
+    if args.output:
+        _write_lines(args.output, prompts, found)
+    elif alone:
+        stream.end()
+    else:
+        for one in found:
+            print(f"== {names[one.row]}, sample {one.sample}\n{prompts[one.row]}{one.text}")
+    return 0
+
+
+def _given(args) -> tuple[list[str], list[str]]:
+    """(how errors call them, the prompts)."""
+    if args.prompt is not None and args.input is not None:
+        raise FirthError("give either --prompt or --input")
+    if args.input is None:
+        try:
+            (args.prompt or "").encode()
+        except UnicodeEncodeError:
+            raise FirthError("--prompt is not UTF-8") from None
+        return ["the prompt"], [args.prompt or ""]
+    lines = list(read_plain_lines(args.input, args.errors))
+    if not lines:
+        name = "standard input" if args.input == "-" else args.input
+        raise FirthError(f"{name} is empty; expected one prompt a line")
+    names, prompts = zip(*lines, strict=True)
+    return list(names), list(prompts)
+
+
+class _Terminal:
+    """Shows a prompt with its first piece of text, so that a refused one is not shown."""
+
+    def __init__(self, prompt: str):
+        self._prompt = prompt
+
+    def __call__(self, row: int, sample: int, piece: str):
+        print(self._prompt + piece, end="", flush=True)
+        self._prompt = ""
+
+    def end(self):
+        print(self._prompt)
+
+
+def _write_lines(path: str, prompts: list[str], found: list[Generated]):
+    lines = [json.dumps({"prompt": prompts[one.row]} | asdict(one)) for one in found]
+    try:
+        write_text(Path(path), "\n".join(lines) + "\n")
+    except OSError as error:
+        raise FirthError(f"{path} cannot be written: {error.strerror or error}") from None
+    print(f"{path}: {len(lines)} continuations", file=sys.stderr)

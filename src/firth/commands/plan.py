@@ -1,0 +1,112 @@
+"""`firth plan`: what a run takes, counted before it runs.
+
+firth plan --config bert.py:base --chips v5e:16
+firth plan --config bert.py:base --config electra.py:base --chips v5e:16 --chart costs.png
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import jax
+
+from firth import recipe
+from firth.errors import FirthError
+from firth.planning import cost, report
+from firth.planning.hardware import CHIPS, parse_chips
+from firth.planning.plan import planned
+from firth.run.outline import outline
+
+
+def main(argv: list[str]) -> int:
+    """`firth plan`."""
+    args, overrides = parse(argv)
+    if args.list:
+        print("\n".join(report.chips_table(CHIPS.values())))
+        return 0
+    if not args.config:
+        raise FirthError("--config is required: a pretraining recipe, e.g. --config bert.py:base")
+    assumed = check(args)
+    jax.config.update("jax_platforms", "cpu")  # a plan must not take the accelerator of its host
+    hardware = [parse_chips(item) for item in args.chips.split(",")]
+    plans, compiled = {}, []
+    for name in args.config:
+        try:
+            outlined = outline(recipe.read_recipe(name, overrides))
+            plans[name] = planned(outlined, hardware, assumed)
+        except FirthError as error:
+            raise FirthError(f"{name}: {error}" if len(args.config) > 1 else str(error)) from None
+        if args.compile:
+            from firth.planning.compiler import compiled as compiler
+
+            slices = args.compile.split(",")
+            found = compiler.report(
+                outlined.config, slices, args.mesh, overrides, args.largest_batch
+            )
+            plans[name]["compiled"] = found
+            compiled += ["", *compiler.lines(name, found)]
+    if args.chart:
+        from firth.planning.chart import draw
+
+        draw(plans, args.chart)
+    if args.json:
+        print(json.dumps(plans, indent=2))
+        return 0
+    text = report.table(plans) if len(plans) > 1 else report.page(*next(iter(plans.items())))
+    print("\n".join([*text, *compiled]))
+    return 0
+
+
+def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Options, and the overrides of fields; raises FirthError for an argument that is neither."""
+    parser = argparse.ArgumentParser(
+        prog="firth plan",
+        description="Count what a run takes before it runs, without any data.",
+        epilog="--config.FIELD=VALUE overrides a field of every recipe, as in `firth train`.",
+        allow_abbrev=False,
+    )
+    add, default = parser.add_argument, cost.Assumptions()
+    add("--config", action="append", help="a pretraining recipe, e.g. bert.py:base; repeatable")
+    add(
+        "--chips",
+        default="v5e",
+        help="what it runs on: v5e:256, v5p:4x4x8, h100:8, or several (v5e)",
+    )
+    add("--list", action="store_true", help="list the chips that are known")
+    add("--json", action="store_true", help="print JSON")
+    add("--chart", type=Path, help="draw FLOPs, price and emissions of the recipes to this file")
+    add("--compile", help="also compile the step for these slices: v5e:16x16,v5p:4x4x4")
+    add("--mesh", choices=("auto",), help="with --compile: search the best split of the devices")
+    add(
+        "--largest-batch",
+        action="store_true",
+        help="with --compile: search the most rows a chip that fit",
+    )
+    add("--mfu", type=float, default=default.mfu, help=f"share of the peak reached ({default.mfu})")
+    add("--pue", type=float, default=default.pue, help=f"of the data centre ({default.pue})")
+    add("--kg-per-kwh", type=float, default=default.kg_per_kwh, help=f"CO2e ({default.kg_per_kwh})")
+    add("--watts", type=float, help="drawn by a chip (what --list says)")
+    add("--usd", type=float, help="price of a chip-hour (what --list says)")
+    args, rest = parser.parse_known_args(argv)
+    for item in rest:
+        if not item.startswith("--config."):
+            raise FirthError(f"unexpected argument {item!r}; see firth plan --help")
+    return args, rest
+
+
+def check(args: argparse.Namespace) -> cost.Assumptions:
+    """The assumptions among the options; raises FirthError for a number that cannot be one."""
+    if not 0 < args.mfu <= 1:
+        raise FirthError(f"--mfu={args.mfu:g}: expected a share of the peak, above 0 and at most 1")
+    if args.pue < 1:
+        raise FirthError(f"--pue={args.pue:g}: expected 1 or more, all energy over the machines'")
+    for name in ("kg_per_kwh", "watts", "usd"):
+        if (value := getattr(args, name)) is not None and value < 0:
+            raise FirthError(f"--{name.replace('_', '-')}={value:g}: expected 0 or more")
+    if args.mesh and not args.compile:
+        raise FirthError("--mesh=auto searches among compiled programs: give --compile as well")
+    if args.largest_batch and not args.compile:
+        raise FirthError("--largest-batch compiles several sizes: give --compile as well")
+    if args.chart and not args.chart.parent.is_dir():
+        raise FirthError(f"--chart {args.chart}: no such folder {args.chart.parent}")
+    return cost.Assumptions(args.mfu, args.pue, args.kg_per_kwh, args.watts, args.usd)

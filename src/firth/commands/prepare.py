@@ -1,0 +1,193 @@
+"""`firth prepare`: a corpus in, a corpus store out.
+
+firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
+firth prepare --tfds wiki40b/en --text-field text --tokenizer tok/ --output store/
+"""
+
+import argparse
+import math
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from firth.data.corpus.destination import check_output, place
+from firth.data.corpus.parts import Options
+from firth.data.corpus.prepare import CHOICES, note, prepare
+from firth.data.corpus.text import FORMATS, find_sources, read_batches, read_documents
+from firth.data.corpus.writer import explained
+from firth.errors import FirthError
+from firth.tokenizers.base import Tokenizer
+from firth.tokenizers.load import load_tokenizer, train_tokenizer
+
+# Text that a vocabulary is trained on at most. Training keeps it in memory, sentencepiece some
+# twenty times its size, and the counts of words change little with more.
+_TRAINING_BYTES = {
+    "wordpiece": 256 << 20,
+    "bpe": 256 << 20,
+    "unigram": 32 << 20,
+    "word": math.inf,  # every type counts, and only the types are kept
+    "char": math.inf,
+}
+_COMPRESSION = 4  # how much smaller compressed text is taken to be, to choose that sample
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `firth prepare`; returns the exit status. Raises FirthError for bad input."""
+    end = list(argv).index("--") if "--" in argv else len(argv)
+    args, runner_arguments = _parser().parse_args(argv[:end]), argv[end + 1 :]
+    if runner_arguments and args.runner == "local":
+        raise FirthError(f"{runner_arguments[0]} after -- is for Apache Beam; give a --runner too")
+    if args.workers is not None and args.runner != "local":
+        raise FirthError(
+            f"--workers is for --runner=local; {args.runner} takes options of Beam after --, as in "
+            "-- --direct_num_workers=2 --direct_running_mode=multi_processing"
+        )
+    options = Options(*(getattr(args, name) for name in Options._fields))
+    args.input += [f"tfds:{name}" for name in args.tfds]
+    if not args.input:
+        raise FirthError("nothing to prepare; give files with --input, or a dataset with --tfds")
+    if args.workers is not None and args.workers < 1:
+        raise FirthError(f"--workers is {args.workers}; expected 1 or more")
+    output = place(args.output)
+    check_output(output, args.overwrite)
+    begin = time.monotonic()
+    store = prepare(
+        args.input,
+        _tokenizer(args, options),
+        output,
+        options,
+        workers=args.workers,
+        overwrite=args.overwrite,
+        runner=args.runner,
+        runner_arguments=runner_arguments,
+        tfds_dir=args.tfds_dir,
+        tfds_download=args.tfds_download,
+    )
+    seconds = time.monotonic() - begin
+    print(
+        f"{output}: {store.num_tokens:,} tokens, {store.num_sentences:,} sentences, "
+        f"{store.num_documents:,} documents in {seconds:,.1f} s"
+    )
+    return 0
+
+
+def _tokenizer(args: argparse.Namespace, options: Options) -> Tokenizer:
+    path, kind = Path(args.tokenizer), args.train_tokenizer
+    if kind and not path.exists():
+        _train(path, args, options)
+    elif not path.exists():
+        raise FirthError(
+            f"there is no tokenizer at {path}; name another --tokenizer, or make one of the input "
+            "with --train-tokenizer=wordpiece"
+        )
+    tokenizer = load_tokenizer(path, lowercase=args.lowercase)
+    if kind and tokenizer.kind != kind:
+        raise FirthError(
+            f"{path} holds a {tokenizer.kind} tokenizer, not the {kind} one to be trained; remove "
+            "it, choose another --tokenizer, or leave --train-tokenizer out to use it"
+        )
+    return tokenizer
+
+
+def _train(path: Path, args: argparse.Namespace, options: Options) -> None:
+    """Train a tokenizer on the input, or an even sample of it, and save it at `path`."""
+    sources = find_sources(args.input, options.format, args.tfds_dir, args.tfds_download)
+    kind = args.train_tokenizer
+    size = sum(s.bytes * (_COMPRESSION if s.name.endswith((".gz", ".xz")) else 1) for s in sources)
+    every = max(1, math.ceil(size / _TRAINING_BYTES[kind]))
+    share = f" of every {every}th batch" if every > 1 else ""
+    limit = f" of {args.vocab_size:,}" if args.vocab_size else ""
+    note(f"training a {kind} vocabulary{limit} on the text{share}")
+    batches = read_batches(sources, options.field, options.errors)
+    tokenizer = train_tokenizer(
+        kind,
+        (
+            line
+            for number, batch in enumerate(batches)
+            if number % every == 0
+            for block in batch.blocks
+            for text in read_documents(block, options.field, options.document, options.errors)
+            for line in text.split("\n")
+            if line.strip()
+        ),
+        args.vocab_size,
+        lowercase=args.lowercase,
+    )
+    temporary = path.with_name(path.name + ".writing")
+    with explained(path):
+        shutil.rmtree(temporary, ignore_errors=True)
+        tokenizer.save(temporary)
+        temporary.rename(path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="firth prepare",
+        description="Turn a corpus into a store of tokens, sentences and documents.",
+        epilog="A run that was interrupted goes on when the same command is given again.",
+    )
+    options = {
+        "--input": dict(
+            **dict(nargs="+", action="extend", default=[], metavar="FILE"),
+            help="files and patterns ('dir/**/*.txt'), .gz and .xz too",
+        ),
+        "--tfds": dict(
+            **dict(nargs="+", action="extend", default=[], metavar="NAME[:VERSION][:SPLIT]"),
+            help="splits of TensorFlow Datasets ('wiki40b/en:train[:10%%]'; default: train)",
+        ),
+        "--tfds-dir": dict(metavar="DIR", help="TFDS's data_dir (default: TFDS_DATA_DIR)"),
+        "--tfds-download": dict(action="store_true", help="let TFDS fetch what is not there"),
+        "--tokenizer": dict(required=True, metavar="DIR", help="directory or file of a tokenizer"),
+        "--output": dict(required=True, metavar="DIR", help="the store to make, or its URL"),
+        "--format": dict(choices=FORMATS, help="default: by extension, else text"),
+        "--document": dict(
+            choices=CHOICES["document"],
+            default="blank-line",
+            help="what divides text files into documents (default: %(default)s)",
+        ),
+        "--sentences": dict(
+            choices=CHOICES["sentences"],
+            default="split",
+            help="split lines into sentences by rules (the default), or take each line for one; "
+            "newline: also blank ones, with the tokenizer's end token (<eos>) for every line end",
+        ),
+        "--errors": dict(
+            choices=CHOICES["errors"],
+            default="strict",
+            help="stop at bytes that are not UTF-8, or replace them with U+FFFD",
+        ),
+        "--workers": dict(type=int, metavar="N", help="processes (default: one a core)"),
+        "--runner": dict(
+            default="local",
+            metavar="NAME",
+            help="local: processes here (the default); direct, dataflow, flink, spark, ...: Apache "
+            "Beam, its options after --",
+        ),
+        "--overwrite": dict(action="store_true", help="replace the store at --output"),
+        "--train-tokenizer": dict(
+            choices=tuple(_TRAINING_BYTES),
+            help="train one on the input first, if there is none at --tokenizer yet",
+        ),
+        "--vocab-size": dict(
+            type=int,
+            metavar="N",
+            help="of a trained tokenizer (default: 30,000; word and char: all types)",
+        ),
+    }
+    for name, settings in options.items():
+        parser.add_argument(name, **settings)
+    parser.add_argument(
+        *("--field", "--text-field"),
+        default="text",
+        help="field of JSONL, column of CSV, feature of TFDS",
+    )
+    case = parser.add_mutually_exclusive_group()
+    case.add_argument(
+        "--lowercase",
+        action="store_true",
+        default=None,
+        help="fold case (wordpiece, unigram: the default)",
+    )
+    case.add_argument("--cased", dest="lowercase", action="store_false", help="keep case")
+    return parser

@@ -1,0 +1,57 @@
+"""`firth represent`: texts to vectors.
+
+firth represent --model DIR --input sentences.txt --output vectors.npz --pool=mean
+"""
+
+import argparse
+
+from firth.commands.arguments import (
+    add_dtype,
+    add_errors,
+    add_model,
+    check_output,
+    integers,
+    positive,
+)
+from firth.inference.encoder import load
+from firth.inference.inputs import count_lines, read_lines
+from firth.inference.represent import SORTED_BATCHES, represent
+from firth.progress import Progress
+
+
+def main(argv: list[str]) -> int:
+    """`firth represent`."""
+    parser = argparse.ArgumentParser(
+        prog="firth represent", description="Turn texts into vectors, one text or pair a line."
+    )
+    add = parser.add_argument
+    add_model(parser)
+    add("--input", required=True, help="a text a line, a tab before a second text; - for stdin")
+    add("--output", required=True, help="the .npz file to write")
+    add("--layers", type=integers, default=[-1], help="which, e.g. --layers=-4,-3,-2,-1 (-1)")
+    add("--pool", choices=sorted(SORTED_BATCHES), default="mean", help="(mean)")
+    add("--batch-size", type=positive, default=32, help="(32)")
+    add("--max-length", type=positive, help="cut texts to so many tokens; else long ones fail")
+    add_dtype(parser)
+    add_errors(parser)
+    args = parser.parse_args(argv)
+
+    total = count_lines(args.input)
+    check_output(args.output)
+    encoder = load(args.model, dtype=args.dtype, heads=False)
+    bar = Progress(total, 0, "represent", quiet=total is None)
+    try:
+        count = represent(
+            encoder,
+            read_lines(args.input, args.errors),
+            args.output,
+            layers=args.layers,
+            pool=args.pool,
+            batch_size=args.batch_size,
+            max_length=args.max_length,
+            progress=bar,
+        )
+    finally:
+        bar.close()
+    print(f"{args.output}: {count:,} texts, {args.pool} pooling of layers {args.layers}")
+    return 0

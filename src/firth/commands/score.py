@@ -1,0 +1,65 @@
+"""`firth score`: the log-probability of every token of a text.
+
+firth score --model DIR --input sentences.txt --output scores.jsonl
+"""
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Iterator
+
+from firth.commands.arguments import add_errors, add_model, check_output, positive
+from firth.errors import FirthError
+from firth.inference.encoder import load
+from firth.inference.inputs import count_lines, read_plain_lines
+from firth.inference.score import BATCH_SIZE, kind_of, score
+from firth.progress import Progress
+from firth.storage.local import write_text
+
+WINDOW = 32  # batches of texts that are sorted by length at once
+
+
+def main(argv: list[str]) -> int:
+    """`firth score`."""
+    parser = argparse.ArgumentParser(
+        prog="firth score", description="Give the log-probability of every token, in nats."
+    )
+    add = parser.add_argument
+    add_model(parser)
+    add("--input", required=True, help="a text a line; - for stdin")
+    add("--output", required=True, help="the .jsonl file to write: one object a text")
+    add("--end", action="store_true", help="score the end-of-text token, too (causal models)")
+    add("--batch-size", type=positive, default=BATCH_SIZE, help=f"({BATCH_SIZE})")
+    add_errors(parser)
+    args = parser.parse_args(argv)
+    output = check_output(args.output)
+    encoder = load(args.model)
+    kind = kind_of(encoder)
+    lines, total, count = [], 0.0, 0
+    rows = count_lines(args.input)
+    bar = Progress(rows, 0, "score", quiet=rows is None)
+    for window in _windows(read_plain_lines(args.input, args.errors), WINDOW * args.batch_size):
+        names, texts = zip(*window, strict=True)
+        scored = score(encoder, texts, end=args.end, batch_size=args.batch_size, names=names)
+        for text, one in zip(texts, scored, strict=True):
+            values = [round(float(value), 6) for value in one.log_probs]
+            record = dict(text=text, kind=one.kind, total=round(one.total, 6))
+            record |= dict(tokens=one.tokens, log_probs=values)
+            lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+            total, count = total + one.total, count + len(one.ids)
+        bar.update(len(lines))
+    bar.close()
+    if not count:
+        raise FirthError(f"{args.input} has no tokens; expected one text a line")
+    write_text(output, "".join(lines))
+    mean = -total / count
+    print(
+        f"{output}: {len(lines):,} texts, {count:,} tokens, {mean:.4f} nats a token, "
+        f"{kind} perplexity {math.exp(mean):,.2f}"
+    )
+    return 0
+
+
+def _windows(lines: Iterator, size: int) -> Iterator[list]:
+    return iter(lambda: list(itertools.islice(lines, size)), [])

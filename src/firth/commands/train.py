@@ -1,0 +1,26 @@
+"""`firth train`: pretrain or fine-tune from a recipe.
+
+firth train --config bert.py:mini --workdir runs/mini --config.data.store=store/
+"""
+
+from firth import recipe
+from firth.distributed import job, watch
+from firth.run.seeds import train_seeds
+from firth.train import train
+from firth.training.goodput import process_start
+from firth.training.remote_workdir import mirrored
+
+
+def main(argv: list[str]) -> int:
+    """`firth train`."""
+    place, rest = job.from_command_line(argv)
+    if len(rest) > 1:  # not for --help alone
+        job.join(place)
+    with watch.together(patience=place.patience, stall=place.stall):
+        config, workdir = recipe.from_command_line(rest, prog="firth train")
+        with mirrored(workdir) as workdir:
+            if config.get("seeds"):
+                train_seeds(config, workdir, train)
+            else:
+                train(config, workdir, process_start())
+    return 0

@@ -1,0 +1,64 @@
+"""Where `firth prepare` puts a store: a local folder or a URL, complete or not at all."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from firth.data.corpus.staging import publish
+from firth.data.corpus.writer import explained
+from firth.errors import FirthError
+from firth.storage.local import held
+from firth.storage.remote import cache_folder, is_url, join, probe, read_bytes, remove, sizes
+
+
+def place(output: str | os.PathLike) -> str | Path:
+    """An output as the functions here take it: a URL without a / at its end, or a path."""
+    return output.rstrip("/") if is_url(output) else Path(output)
+
+
+def check_output(output: str | Path, overwrite: bool) -> None:
+    """Raise FirthError if something is there that is not to be replaced, or a URL refuses files."""
+    if is_url(output):
+        probe(f"{output}.partial")
+        there = bool(sizes(output))
+    else:
+        there = output.exists()
+    if not there:
+        return
+    if not overwrite:
+        raise FirthError(f"{output} exists; replace it with --overwrite or choose another --output")
+    if read_bytes(join(output, "manifest.json")) is None:
+        raise FirthError(f"{output} is not a corpus store, so --overwrite leaves it alone")
+
+
+def unfinished(output: str | Path) -> Path:
+    """The local folder of the work on a store: OUTPUT.partial beside it, in the cache for a URL."""
+    if is_url(output):
+        return cache_folder("prepare", output)
+    return output.with_name(output.name + ".partial")
+
+
+@contextlib.contextmanager
+def locked(partial: Path) -> Iterator[None]:
+    """Make the folder of unfinished work and keep other runs out of it."""
+    with explained(partial):
+        partial.mkdir(parents=True, exist_ok=True)
+        (partial / "lock").touch()
+    busy = f"another firth prepare is writing {partial}; wait for it or choose another output"
+    with held(partial / "lock", busy):
+        yield
+
+
+def put_store(partial: Path, output: str | Path) -> None:
+    """Move the finished store from the folder of the work to its place, over an old one."""
+    if is_url(output):
+        publish(partial / "store", output)
+        remove(f"{output}.partial")
+        return
+    with explained(output):
+        if output.exists():
+            shutil.rmtree(partial / "replaced", ignore_errors=True)
+            output.rename(partial / "replaced")
+        (partial / "store").rename(output)

@@ -1,0 +1,213 @@
+"""`firth prepare`: a corpus in, a corpus store out.
+
+    firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
+    firth prepare --tfds wiki40b/en --text-field text --tokenizer tok/ --output store/
+
+The input is cut into batches of a few megabytes (`text.py`), worker processes segment and tokenise
+them into parts (`parts.py`), and the parts are appended to the store in the order of the input.
+Parts are kept in OUTPUT.partial/ until the store is complete, so that a run that was killed goes on
+where it was, provided that input, tokenizer and options are the same. The store depends on the
+text, the tokenizer and the options alone, not on workers or interruptions; with `--runner` the
+parts come from Apache Beam (`beam.py`), and are the same bytes once they are together. A store at a
+URL (`--output gs://...`) is put together on local disk and then copied there.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from firth.data.corpus.destination import check_output, locked, place, put_store, unfinished
+from firth.data.corpus.parts import Options, Part, make_parts
+from firth.data.corpus.store import Store, open_store
+from firth.data.corpus.text import (
+    BLOCK_BYTES,
+    FORMATS,
+    Source,
+    find_sources,
+    read_batches,
+)
+from firth.data.corpus.writer import StoreWriter, explained
+from firth.errors import FirthError
+from firth.progress import BytesProgress
+from firth.storage.local import write_json
+from firth.storage.remote import is_url
+from firth.tokenizers.base import Tokenizer
+
+CHOICES = {
+    "format": (None, *FORMATS),
+    "document": ("blank-line", "file"),
+    "sentences": ("split", "line", "newline"),
+    "errors": ("strict", "replace"),
+}
+
+
+def prepare(
+    inputs: Sequence[str],
+    tokenizer: Tokenizer,
+    output: str | os.PathLike,
+    options: Options = Options(),  # noqa: B008 (immutable)
+    *,
+    workers: int | None = None,
+    overwrite: bool = False,
+    block_bytes: int = BLOCK_BYTES,
+    runner: str = "local",
+    runner_arguments: Sequence[str] = (),
+    tfds_dir: str | None = None,
+    tfds_download: bool = False,
+) -> Store:
+    """Tokenise a corpus into a store at `output` and open it.
+
+    Args:
+        inputs: file names, glob patterns or URLs of either, or `tfds:NAME[:split]`.
+        tokenizer: becomes part of the store.
+        output: the directory to make; OUTPUT.partial beside it holds unfinished work. Or a URL;
+            then the cache (see `paths.cache_folder`) holds the work.
+        options: format, field, document and sentence rules, treatment of undecodable bytes.
+        workers: processes; None takes the cores that this process may use. With more than one, a
+            script must call this under `if __name__ == "__main__":`, as multiprocessing requires.
+        overwrite: replace the store at `output`, once the new one is complete.
+        block_bytes: text in one unit of work.
+        runner: "local" for `workers` processes here, or a runner of Apache Beam, which takes
+            `runner_arguments` as its options.
+        tfds_dir: TFDS's data_dir (None: its default); workers of a runner must reach it too.
+        tfds_download: whether TFDS may fetch what is not there.
+
+    Raises FirthError for missing, empty or bad input, an output that exists, a full disk.
+    """
+    for name, choices in CHOICES.items():
+        if getattr(options, name) not in choices:
+            known = ", ".join(str(c) for c in choices)
+            raise FirthError(f"{name} is {getattr(options, name)!r}; expected one of {known}")
+    output = place(output)
+    check_output(output, overwrite)
+    sources = find_sources(inputs, options.format, tfds_dir, tfds_download)
+    _check_newlines(sources, tokenizer, options)
+    partial = unfinished(output)
+    with locked(partial):
+        plan = _check_plan(partial, sources, tokenizer, options, block_bytes, runner)
+        if not (partial / "store").exists():
+            if runner == "local":
+                batches = read_batches(sources, options.field, options.errors, block_bytes)
+                parts = make_parts(
+                    batches, partial / "parts", tokenizer, options, workers or _cores()
+                )
+            else:
+                # Workers elsewhere see the URL. Parts of other plans lie beside these, in vain.
+                folder = f"{output}.partial/{plan}" if is_url(output) else partial / "parts"
+                parts = _make_parts_with_beam()(
+                    sources, folder, tokenizer, options, block_bytes, runner, runner_arguments
+                )
+            _write_store(partial, sources, tokenizer, options, parts)
+        put_store(partial, output)
+        shutil.rmtree(partial, ignore_errors=True)
+    return open_store(output, verify=False)
+
+
+def _make_parts_with_beam():
+    try:
+        from firth.data.corpus.beam import make_parts as make_parts_with_beam
+    except ModuleNotFoundError as error:
+        if error.name.split(".")[0] != "apache_beam":
+            raise
+        raise FirthError(
+            "--runner needs Apache Beam; install it with pip install 'firth[beam]'"
+        ) from None
+    return make_parts_with_beam
+
+
+def _check_newlines(sources: Sequence[Source], tokenizer: Tokenizer, options: Options) -> None:
+    if options.sentences != "newline":
+        return
+    if tokenizer.end_id is None:
+        raise FirthError(
+            "sentences=newline writes line ends as the tokenizer's end-of-text token, but this "
+            f"{tokenizer.kind} tokenizer has none (<eos>, </s>, ...); choose another one"
+        )
+    if options.document != "file" and any(source.format == "text" for source in sources):
+        raise FirthError(
+            "sentences=newline keeps blank lines, so they cannot divide documents; give "
+            "--document=file with it"
+        )
+
+
+def _check_plan(
+    partial: Path,
+    sources: Sequence[Source],
+    tokenizer: Tokenizer,
+    options: Options,
+    block_bytes: int,
+    runner: str,
+) -> str:
+    """Keep the parts of an earlier run if it did what this one is to do; else begin anew.
+
+    Returns the digest of what is to be done.
+    """
+    plan = {
+        "firth": metadata.version("firth"),
+        "input": [source.fingerprint() for source in sources],
+        "tokenizer": tokenizer.digest,
+        "options": options._asdict(),
+        "block_bytes": block_bytes,
+        "cut": "local" if runner == "local" else "beam",
+    }
+    digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+    path, parts = partial / "plan.json", partial / "parts"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    if found == plan:
+        note(f"going on with {len(list(parts.glob('*.npz')))} parts found in {partial}")
+        return digest
+    if found is not None:
+        note(f"beginning anew: input, tokenizer or options differ from those of {partial}")
+    with explained(partial):
+        for old in (partial / "parts", partial / "store", partial / "replaced"):
+            shutil.rmtree(old, ignore_errors=True)
+        parts.mkdir()
+        write_json(path, plan)
+    return digest
+
+
+def _write_store(
+    partial: Path,
+    sources: Sequence[Source],
+    tokenizer: Tokenizer,
+    options: Options,
+    parts: Iterator[tuple[int, Part, bool]],
+) -> None:
+    description = {
+        "input": [source.describe() for source in sources],
+        "options": options._asdict(),
+    }
+    tokens = 0
+    with (
+        StoreWriter(partial / "store", tokenizer, **description) as writer,
+        contextlib.closing(parts),
+        BytesProgress("prepare", sum(source.bytes for source in sources)) as progress,
+    ):
+        for position, part, new in parts:
+            writer.append(*part)
+            tokens += len(part.tokens) if new else 0
+            progress.update(position, tokens)
+        if not writer.num_tokens:
+            names = ", ".join(source.name for source in sources[:3])
+            raise FirthError(f"the input holds no text: {len(sources)} sources ({names})")
+    empty = [source.name for source in sources if not source.bytes]
+    if empty:
+        note(f"{len(empty)} of {len(sources)} input files are empty, {empty[0]} among them")
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def note(text: str) -> None:
+    """Tell the user something on stderr."""
+    print(f"note: {text}", file=sys.stderr, flush=True)

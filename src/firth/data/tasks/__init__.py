@@ -1,0 +1,1 @@
+"""Labelled examples: files, length buckets, metrics."""

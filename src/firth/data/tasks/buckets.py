@@ -1,0 +1,250 @@
+"""Labelled examples as token ids, and their view in length buckets: few shapes, little padding.
+
+`batch(step)` is pure, as in `firth.data.views.planned`: (seed, epoch) decide which examples share
+a batch.
+Legend: N examples, T tokens, B rows, L length.
+"""
+
+import functools
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from firth.data.permutation import derive_key, own_rows, permute
+from firth.data.tasks.task import Examples
+from firth.data.views.selection import ranges
+from firth.errors import FirthError
+from firth.tokenizers.frame import BERT, Frame, frame_of, truncation
+
+LENGTHS = (16, 32, 64, 128, 256, 512)
+NO_EXAMPLE = np.uint32(2**32 - 1)  # the number that padding rows carry
+_CHUNK_TEXTS = 8192  # encoded at once: bounds the memory beside the result
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """Framed examples as token ids, one after the other; in BERT [CLS] a [SEP] b [SEP].
+
+    Attributes:
+      tokens: int32 [T].
+      offsets: int64 [N + 1], where each example begins; the last is T.
+      second: int32 [N], where in the example its second text begins; its size where it has none.
+      labels: int32 (index) or float32 (score) [N], or None.
+      length: no example has more tokens.
+      pad_id: what batches are filled up with.
+      last_segment: segment id of an example's last token where that has one of its own, or None.
+      truncated: how many examples lost tokens to `length`.
+    """
+
+    tokens: np.ndarray
+    offsets: np.ndarray
+    second: np.ndarray
+    labels: np.ndarray | None
+    length: int
+    pad_id: int
+    truncated: int
+    last_segment: int | None = None
+
+    def __len__(self):
+        return len(self.second)
+
+
+def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) -> Tokenised:
+    """Encode texts and cut them to `length` tokens, the special ones of their frame included.
+
+    Tokens go from the end of a text; of a pair, one at a time from the longer text, from the second
+    where they are equal (`_truncate_seq_pair` of the BERT code). `roles` are those of the family's
+    FRAME.
+
+    Raises:
+      FirthError: a tokenizer without a token of the frame, or no room for a token of each text.
+    """
+    frame = frame_of(roles, tokenizer)
+    texts = 1 if examples.texts_b is None else 2
+    fewest = frame.size(texts) + texts
+    if length < fewest:
+        raise FirthError(f"length={length}: expected at least {fewest} for {texts} text(s)")
+    parts = []
+    for begin in range(0, len(examples), _CHUNK_TEXTS):
+        chunk = slice(begin, begin + _CHUNK_TEXTS)
+        a = tokenizer.encode_flat(examples.texts_a[chunk])
+        b = tokenizer.encode_flat(examples.texts_b[chunk]) if texts == 2 else None
+        parts.append(_join(a, b, length, frame))
+    tokens, sizes, second, cut = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Tokenised(
+        tokens=tokens,
+        offsets=_starts(sizes),
+        second=second.astype(np.int32),
+        labels=examples.labels,
+        length=length,
+        pad_id=frame.pad,
+        truncated=int(np.count_nonzero(cut)),
+        last_segment=frame.last_segment,
+    )
+
+
+def _join(a, b, length, frame: Frame) -> tuple[np.ndarray, ...]:
+    """(tokens [T], sizes [N], second [N], tokens lost [N]) of texts given as (flat ids, sizes)."""
+    a_tokens, a_sizes = a
+    b_tokens, b_sizes = b or (np.zeros(0, np.int32), np.zeros_like(a_sizes))
+    special = frame.size(1 if b is None else 2)
+    a_cut, b_cut = truncation(a_sizes, b_sizes, length - special)
+    a_kept, b_kept = a_sizes - a_cut, b_sizes - b_cut
+    sizes = a_kept + b_kept + special
+    starts = _starts(sizes)[:-1]
+    first = len(frame.before)
+    between = () if b is None else frame.between
+    second = first + a_kept + len(between)
+    tokens = np.empty(sizes.sum(), np.int32)
+    for ids, place in (
+        (frame.before, starts),
+        (between, starts + first + a_kept),
+        (frame.after, starts + second + b_kept),
+    ):
+        tokens[place[:, None] + np.arange(len(ids))] = np.array(ids, np.int32)
+    if b is None:
+        second = sizes  # there is none
+    for flat, whole, kept, place in (
+        (a_tokens, a_sizes, a_kept, starts + first),
+        (b_tokens, b_sizes, b_kept, starts + second),
+    ):
+        begin = _starts(whole)[:-1]
+        tokens[ranges(place, place + kept)] = flat[ranges(begin, begin + kept)]
+    return tokens, sizes, second, a_cut + b_cut
+
+
+def _starts(sizes: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+class Buckets:
+    """Batches of examples of like length, each as long as its bucket.
+
+    An epoch permutes the examples, puts each into the smallest bucket that holds it and cuts every
+    bucket into batches. What does not fill a batch moves on to the next larger bucket, so one batch
+    an epoch at most, of the largest bucket in use, is filled up with padding rows. Every example
+    comes exactly once an epoch; batches are shuffled. How many batches there are of each length is
+    the same in every epoch.
+
+    Batches hold: tokens int32 [B, L], segments int32 [B, L], mask bool [B, L] (True = real token),
+    labels int32 or float32 [B] (absent from a test set), weight float32 [B] (0 for padding rows),
+    example uint32 [B] (the number of the example, NO_EXAMPLE for padding rows), copy uint32 [B]
+    (the epoch). In padding rows, tokens are [PAD] and mask is False.
+    """
+
+    def __init__(self, tokenised: Tokenised, lengths: Sequence[int] = LENGTHS, seed: int = 0):
+        """Args: tokenised, the examples; lengths, of the buckets; seed, of the order.
+
+        Buckets beyond `tokenised.length` are left out; one of that length is always there.
+        """
+        if not len(tokenised):
+            raise FirthError("there are no examples to batch")
+        if not all(length > 0 for length in lengths):
+            raise FirthError(f"bucket lengths {tuple(lengths)}: expected positive numbers")
+        self.length = tokenised.length
+        self.lengths = np.array(
+            sorted({*(n for n in lengths if n < self.length), self.length}), np.int64
+        )
+        self._examples = tokenised
+        self._seed = operator.index(seed)
+        self._sizes = np.diff(tokenised.offsets)
+        self._bucket = np.searchsorted(self.lengths, self._sizes)
+        self._plan = functools.lru_cache(maxsize=4)(self._make_plan)
+
+    def epoch_size(self, epoch: int = 0) -> int:
+        """The number of examples of an epoch: all of them."""
+        return len(self._examples)
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """The number of batches of every epoch."""
+        return -(-len(self._examples) // batch_size)
+
+    def shapes(self, batch_size: int, sequential: bool = False) -> list[int]:
+        """The lengths L that batches of `batch` (or of `sequential`) have, to compile ahead."""
+        plan = self._sequential_plan if sequential else functools.partial(self._plan, 0)
+        return np.unique(plan(batch_size)[1]).tolist()
+
+    def pad_fraction(self, batch_size: int, sequential: bool = False) -> float:
+        """The share of an epoch's token positions that is padding."""
+        plan = self._sequential_plan if sequential else functools.partial(self._plan, 0)
+        return 1.0 - len(self._examples.tokens) / float(plan(batch_size)[1].sum() * batch_size)
+
+    def batch(
+        self, step: int, batch_size: int, index: int = 0, count: int = 1
+    ) -> dict[str, np.ndarray]:
+        """Slice `index` of `count` of the batch of `step`; all slices have the same length L.
+
+        Raises FirthError where the batch cannot be divided, or a number is out of range.
+        """
+        own = own_rows(batch_size, index, count)
+        if step < 0:
+            raise FirthError(f"there is no batch for step {step}: expected step >= 0")
+        epoch, place = divmod(operator.index(step), self.steps_per_epoch(batch_size))
+        rows, lengths = self._plan(epoch, batch_size)
+        return self._assemble(rows[place, own], lengths[place], epoch)
+
+    def sequential(
+        self, batch_size: int, index: int = 0, count: int = 1
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """For evaluation: every example once, by length; `example` says where a row belongs."""
+        own = own_rows(batch_size, index, count)
+        rows, lengths = self._sequential_plan(batch_size)
+        return (self._assemble(r[own], n, 0) for r, n in zip(rows, lengths, strict=True))
+
+    def _make_plan(self, epoch: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        """(examples int64 [steps, B], -1 for padding rows; L int64 [steps]) of an epoch."""
+        order = self._permutation("order", epoch, len(self._examples))
+        bucket = self._bucket[order]
+        rows, lengths, waiting = [], [], np.zeros(0, np.int64)  # ranks in `order`
+        for number in range(bucket.max() + 1):
+            ranks = np.sort(np.concatenate([waiting, np.flatnonzero(bucket == number)]))
+            filled = len(ranks) - len(ranks) % batch_size
+            if number == bucket.max():
+                filled = len(ranks)
+            ranks, waiting = ranks[:filled], ranks[filled:]
+            rows.append(_in_batches(order[ranks], batch_size))
+            lengths.append(np.full(len(rows[-1]), self.lengths[number]))
+        shuffled = self._permutation("batches", epoch, self.steps_per_epoch(batch_size))
+        return np.concatenate(rows)[shuffled], np.concatenate(lengths)[shuffled]
+
+    def _sequential_plan(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = _in_batches(np.argsort(self._sizes, kind="stable"), batch_size)
+        bucket = np.where(rows >= 0, self._bucket[rows], 0).max(axis=1)
+        return rows, self.lengths[bucket]
+
+    def _permutation(self, purpose: str, epoch: int, size: int) -> np.ndarray:
+        return permute(np.arange(size), size, derive_key(self._seed, purpose, epoch))
+
+    def _assemble(self, example_B: np.ndarray, length: int, epoch: int) -> dict[str, np.ndarray]:
+        examples, real_B = self._examples, example_B >= 0
+        number_B = np.where(real_B, example_B, 0)
+        size_B = np.where(real_B, self._sizes[number_B], 0)
+        place_L = np.arange(length)
+        mask_BL = place_L < size_B[:, None]
+        tokens_BL = np.full(mask_BL.shape, examples.pad_id, np.int32)
+        first_B = examples.offsets[number_B]
+        tokens_BL[mask_BL] = examples.tokens[ranges(first_B, first_B + size_B)]
+        segments_BL = (mask_BL & (place_L >= examples.second[number_B, None])).astype(np.int32)
+        if examples.last_segment is not None:
+            segments_BL[place_L == size_B[:, None] - 1] = examples.last_segment
+        batch = {
+            "tokens": tokens_BL,
+            "segments": segments_BL,
+            "mask": mask_BL,
+            "weight": real_B.astype(np.float32),
+            "example": np.where(real_B, number_B, NO_EXAMPLE).astype(np.uint32),
+            "copy": np.full(len(example_B), epoch, np.uint32),
+        }
+        if examples.labels is not None:
+            batch["labels"] = np.where(real_B, examples.labels[number_B], 0).astype(
+                examples.labels.dtype
+            )
+        return batch
+
+
+def _in_batches(examples: np.ndarray, batch_size: int) -> np.ndarray:
+    """Rows of `batch_size` examples, the last one filled up with -1."""
+    missing = -len(examples) % batch_size
+    return np.append(examples, np.full(missing, -1)).reshape(-1, batch_size)

@@ -1,0 +1,161 @@
+"""A task by its name or by one's own files, and its examples."""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from firth.data.tasks.tables import Table, find_file, read_table
+from firth.data.tasks.task import GLUE, Examples, Task, make_task, shown
+from firth.errors import FirthError
+
+
+def get_task(name: str, **options) -> Task:
+    """The task that a recipe names: "mrpc", "tfds:glue/mrpc", or any name with `train=...` given.
+
+    Options are those of `custom_task` (`train`, `text`, ...), or of
+    `firth.data.tasks.tfds.tfds_task`.
+    """
+    if name.startswith("tfds:"):
+        from firth.data.tasks.tfds import tfds_task
+
+        return tfds_task(name.removeprefix("tfds:"), **options)
+    if options:
+        return custom_task(name=name, **options)
+    if name not in GLUE:
+        known = ", ".join(GLUE)
+        raise FirthError(
+            f"no task {name!r}; there are {known}, tfds:NAME, or your own files with"
+            " train=, dev=, text= and label="
+        )
+    return GLUE[name]
+
+
+def custom_task(
+    train: str = "",
+    dev: str = "",
+    test: str = "",
+    text: str | Sequence[str] = "sentence",
+    label: str = "label",
+    kind: str = "classification",
+    labels: Sequence[str] = (),
+    metrics: Sequence[str] = (),
+    name: str = "custom",
+) -> Task:
+    """A task over your own CSV, TSV or JSONL files (plain, .gz or .xz) with named columns.
+
+    Args:
+      train, dev, test: paths; "" for a split that is not there.
+      text: the column of the text, or the two columns of a pair.
+      label: the column of the label (strings or integers; numbers for regression).
+      kind: "classification" or "regression".
+      labels: label strings in index order; () takes those of `train`, sorted (integers by value).
+      metrics: () means accuracy, or Pearson and Spearman.
+      name: how the task is called in logs and files.
+
+    Raises:
+      FirthError: an unknown kind or metric, no column, no file to take the labels from.
+    """
+    files = {"train": train, "dev": dev, "test": test}
+    files = {split: path for split, path in files.items() if path}
+    if not files:
+        raise FirthError(f"task {name!r}: no files; give train=, dev= or test=")
+    if kind == "classification" and not labels:
+        if not train:
+            raise FirthError(f"task {name!r}: give labels=, or train= to take the labels from")
+        found = read_table(_existing(train), [label]).columns.get(label, ())
+        labels = sorted({str(value) for value in found if value not in (None, "")}, key=_by_value)
+    return make_task(name, kind, text, label, labels, metrics, files)
+
+
+def _by_value(label: str) -> tuple:
+    """Sort key: integers by value and first, then the other labels by their letters."""
+    return (0, int(label), label) if re.fullmatch(r"-?\d+", label) else (1, 0, label)
+
+
+def load_split(task: Task, split: str, directory: str | None = None) -> Examples:
+    """Read one split of a task.
+
+    Args:
+      task: from `get_task`.
+      split: one of `task.files`.
+      directory: the data directory: for GLUE the folder that holds CoLA/, SST-2/, ...; for TFDS
+        its data_dir; for one's own files what their paths are relative to (None: here).
+
+    Raises:
+      FirthError: an unknown split, a missing, empty or malformed file (with its line), a label that
+        is not in the label set (with its row and the labels known).
+    """
+    if split not in task.files:
+        raise FirthError(f"task {task.name!r} has no split {split!r}; it has {list(task.files)}")
+    table = _read(task, split, directory)
+    if not len(table.rows):
+        raise FirthError(f"{table.source}: no examples; expected one a row")
+    texts = [_texts(table, column) for column in task.text_columns]
+    second = texts[1] if len(texts) == 2 else None
+    labels = _labels(task, table, may_hide=_is_test(split))
+    return Examples(task, table.source, texts[0], second, labels, table.rows, table.skipped)
+
+
+def _read(task: Task, split: str, directory: str | None) -> Table:
+    required, optional = list(task.text_columns), []
+    (optional if _is_test(split) else required).append(task.label_column)
+    if task.tfds:
+        from firth.data.tasks.tfds import read_tfds
+
+        return read_tfds(task.tfds, task.files[split], required, optional, directory)
+    path = _existing(task.files[split], directory or ".", task is GLUE.get(task.name))
+    header, ragged = task.headers.get(split, ()), task.ragged_allowed.get(split, 0)
+    return read_table(path, required, optional, header, ragged)
+
+
+def _is_test(split: str) -> bool:
+    return split.startswith("test")
+
+
+def _existing(name: str, directory: str = ".", glue: bool = False) -> Path:
+    path = find_file(directory, name)
+    if path is None:
+        layout = "; expected the folders of download_glue_data.py, DIR/SST-2/train.tsv and so on"
+        at = Path(directory) / name
+        raise FirthError(f"{at}: no such file, nor .gz or .xz{layout if glue else ''}")
+    return path
+
+
+def _texts(table: Table, column: str) -> list[str]:
+    texts = table.columns[column]
+    for row, text in zip(table.rows, texts, strict=True):
+        if not isinstance(text, str):
+            raise FirthError(f"{table.source}:{row}: {column!r} is {text!r}, expected a string")
+    return texts
+
+
+def _labels(task: Task, table: Table, may_hide: bool) -> np.ndarray | None:
+    """Label indices int32 [n] or scores float32 [n]; None where a test set keeps them back."""
+    values = table.columns.get(task.label_column, ())
+    if may_hide and all(value in (None, "", -1) for value in values):
+        return None
+    if task.kind == "regression":
+        scores = [_score(table, row, v) for row, v in zip(table.rows, values, strict=True)]
+        return np.array(scores, np.float32)
+    known = {label: i for spelled in (task.names, task.labels) for i, label in enumerate(spelled)}
+    labels = [known.get(str(value), -1) for value in values]
+    if -1 in labels:
+        first = labels.index(-1)
+        raise FirthError(
+            f"{table.source}:{table.rows[first]}: label {values[first]!r} is not one of"
+            f" {shown(task.labels)}; correct the row or the label set"
+        )
+    return np.array(labels, np.int32)
+
+
+def _score(table: Table, row: int, value) -> float:
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise FirthError(f"{table.source}:{row}: score {value!r} is not a finite number")
+    return score

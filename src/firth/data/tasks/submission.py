@@ -1,0 +1,44 @@
+"""GLUE submission files."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from firth.data.tasks.metrics import check_finite
+from firth.data.tasks.task import Task
+from firth.errors import FirthError
+
+
+def write_predictions(path: str | Path, task: Task, predictions) -> None:
+    """Write a GLUE submission file: `index<TAB>prediction`, a row an example in test order.
+
+    Args:
+      path: the file to write, "RTE.tsv"; replaced in one go, never half-written.
+      task: its labels are the strings, its limits clip the scores.
+      predictions: class indices int [n] or scores float [n].
+
+    Raises:
+      FirthError: an index outside the label set, a score that is not finite.
+    """
+    path, predictions = Path(path), np.asarray(predictions)
+    check_finite(predictions)
+    if task.kind == "regression":
+        if task.limits:
+            predictions = np.clip(predictions, *task.limits)
+        written = [f"{value:.4f}" for value in predictions]
+    else:
+        bad = np.flatnonzero((predictions < 0) | (predictions >= len(task.labels)))
+        if len(bad):
+            raise FirthError(
+                f"prediction {predictions[bad[0]]} of example {bad[0]} is not a class of"
+                f" {task.name!r}, which has {len(task.labels)}"
+            )
+        written = [task.labels[int(index)] for index in predictions]
+    rows = [f"{index}\t{prediction}" for index, prediction in enumerate(written)]
+    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        part.write_text("\n".join(["index\tprediction", *rows, ""]), encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

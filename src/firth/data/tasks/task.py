@@ -1,0 +1,166 @@
+"""Labelled tasks: what their files look like, and how a split becomes texts and label indices.
+
+The GLUE tasks (Wang et al. 2019) read the TSV files that `download_glue_data.py` writes; other
+tasks read a CSV, TSV or JSONL file with named columns, or a TFDS dataset. Labels are mapped by
+name, never by the order in which they turn up (huggingface/transformers#10401).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from firth.data.tasks.metrics import METRICS
+from firth.errors import FirthError
+
+
+@dataclass(frozen=True)
+class Task:
+    """What has to be known to read, score and submit a task.
+
+    Attributes:
+      name: how recipes call it.
+      kind: "classification" (labels are names) or "regression" (labels are numbers).
+      text_columns: the column of the text, or the two columns of a pair.
+      label_column: the column of the label; a split without it is a test set.
+      metrics: names of `firth.data.tasks.metrics`; the first chooses the best checkpoint.
+      files: split -> file below the data directory, or the split's name in TFDS.
+      labels: the label strings as files and submissions spell them, in index order.
+      names: what the labels mean, as TFDS names them, in the same order; () where `labels` says it.
+      headers: split -> column names, for files without a header line.
+      ragged_allowed: split -> how many malformed rows may be skipped (QQP's train has a few).
+      limits: the range of a regression task's score; predictions are clipped to it.
+      tfds: the TFDS dataset that the task is read from; "" for files.
+    """
+
+    name: str
+    kind: str
+    text_columns: tuple[str, ...]
+    label_column: str
+    metrics: tuple[str, ...]
+    files: Mapping[str, str]
+    labels: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ragged_allowed: Mapping[str, int] = field(default_factory=dict)
+    limits: tuple[float, float] | None = None
+    tfds: str = ""
+
+    @property
+    def main_metric(self) -> str:
+        """The metric that chooses the best checkpoint."""
+        return self.metrics[0]
+
+    @property
+    def dev_splits(self) -> tuple[str, ...]:
+        """The splits to evaluate on: "dev", or MNLI's matched and mismatched ones."""
+        return tuple(split for split in self.files if split.startswith("dev"))
+
+
+@dataclass(frozen=True)
+class Examples:
+    """One split. `labels` is int32 (index) or float32 (score) [n], None for a test set.
+
+    `rows` int64 [n] is where each example stands in its source (a file's 1-based line).
+    """
+
+    task: Task
+    source: str
+    texts_a: list[str]
+    texts_b: list[str] | None
+    labels: np.ndarray | None
+    rows: np.ndarray
+    skipped: int = 0
+
+    def __len__(self):
+        return len(self.texts_a)
+
+
+def _glue(name, folder, texts, metrics, label="label", labels=(), names=(), **more) -> Task:
+    splits = more.pop("splits", ("train", "dev", "test"))
+    files = {split: f"{folder}/{split}.tsv" for split in splits}
+    kind = "classification" if labels else "regression"
+    return Task(name, kind, texts, label, metrics, files, labels, names, **more)
+
+
+_01 = ("0", "1")
+_PAIR = ("sentence1", "sentence2")
+_ENTAILMENT = ("entailment", "not_entailment")
+_COLA_HEADER = ("source", "label", "mark", "sentence")  # `mark` is the linguist's own asterisk
+
+_GLUE_TASKS = (
+    _glue(
+        "cola",
+        "CoLA",
+        ("sentence",),
+        ("matthews", "accuracy"),
+        labels=_01,
+        names=("unacceptable", "acceptable"),
+        headers={"train": _COLA_HEADER, "dev": _COLA_HEADER},
+    ),
+    _glue("sst2", "SST-2", ("sentence",), ("accuracy",), "label", _01, ("negative", "positive")),
+    _glue(
+        "mrpc",
+        "MRPC",
+        ("#1 String", "#2 String"),
+        ("f1", "accuracy"),
+        "Quality",
+        labels=_01,
+        names=("not_equivalent", "equivalent"),
+    ),
+    _glue(
+        "qqp",
+        "QQP",
+        ("question1", "question2"),
+        ("f1", "accuracy"),
+        "is_duplicate",
+        labels=_01,
+        names=("not_duplicate", "duplicate"),
+        ragged_allowed={"train": 100},
+    ),
+    _glue("stsb", "STS-B", _PAIR, ("pearson", "spearman"), "score", limits=(0.0, 5.0)),
+    _glue(
+        "mnli",
+        "MNLI",
+        _PAIR,
+        ("accuracy",),
+        "gold_label",
+        labels=("entailment", "neutral", "contradiction"),
+        splits=("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"),
+    ),
+    _glue("qnli", "QNLI", ("question", "sentence"), ("accuracy",), labels=_ENTAILMENT),
+    _glue("rte", "RTE", _PAIR, ("accuracy",), labels=_ENTAILMENT),
+    _glue("wnli", "WNLI", _PAIR, ("accuracy",), labels=_01, names=_ENTAILMENT[::-1]),
+)
+GLUE: dict[str, Task] = {task.name: task for task in _GLUE_TASKS}
+
+
+def make_task(name, kind, text, label, labels, metrics, files) -> Task:
+    """A task from a user's arguments (those of `custom_task`), checked; `files` as in `Task`."""
+    if kind not in ("classification", "regression"):
+        raise FirthError(f"task {name!r}: kind {kind!r} is not classification or regression")
+    text, labels = _as_tuple(text), _as_tuple(labels)
+    if len(text) not in (1, 2):
+        raise FirthError(f"task {name!r}: text={text!r}; expected one column, or two for pairs")
+    if kind == "classification" and (len(labels) < 2 or len(set(labels)) < len(labels)):
+        raise FirthError(f"task {name!r}: labels {shown(labels)}; expected two or more, each once")
+    default = ("accuracy",) if kind == "classification" else ("pearson", "spearman")
+    metrics = _as_tuple(metrics) or default
+    available = [metric for metric in METRICS[kind] if metric != "f1" or len(labels) == 2]
+    for metric in metrics:
+        if metric not in available:
+            raise FirthError(
+                f"task {name!r}: no metric {metric!r} for {kind}"
+                f" with {len(labels)} labels; there are {', '.join(available)}"
+            )
+    return Task(name, kind, text, label, metrics, files, labels)
+
+
+def _as_tuple(value) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(map(str, value))
+
+
+def shown(labels: Sequence[str], most: int = 20) -> str:
+    """The first of some labels, as errors list them."""
+    more = f" and {len(labels) - most} more" if len(labels) > most else ""
+    return ", ".join(map(repr, labels[:most])) + more if labels else "none"

@@ -1,0 +1,274 @@
+"""Streams: text that goes on from one batch to the next, for models with a memory.
+
+The line of the selected documents is cut into as many contiguous streams as a batch has rows; the
+batch of step t holds the t-th row of every stream. So what a model remembers of a row after one
+step is what comes before that row's text in the next one. B rows, L length, T tokens on the line.
+"""
+
+import operator
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from firth.data.permutation import derive_key, own_rows
+from firth.data.views.line import Line
+from firth.data.views.reuse import Pieces, ReuseRows
+from firth.data.views.selection import select
+from firth.errors import FirthError
+
+_LINES_KEPT = 2  # prefetching may look into the next epoch
+
+
+def streams(
+    store,
+    length: int,
+    *,
+    end_id: int | None,
+    pad_id: int | None,
+    cls_id: int | None,
+    sep_id: int | None,
+    seed: int = 0,
+    shuffle: bool = True,
+    ends: str = "document",
+    reuse: int = 0,
+    bidirectional: bool = False,
+    documents: np.ndarray | None = None,
+) -> "Streams":
+    """Rows of `length` tokens that continue those of the batch before, row by row.
+
+    The documents are laid on one line, each epoch in another order (`shuffle=False`: as stored),
+    with `end_id` after each document (`ends="document"`), after each sentence ("sentence": the
+    <eos> that stands for PTB's newlines) or nowhere ("none": also for a store that has its line
+    ends as tokens). Row b reads the b-th of B contiguous streams of T // B tokens from its first
+    token on (Zaremba et al. 2014, section 4.1; Dai et al. 2019, section 3.2). What is left of the
+    line, and of a stream after its last whole row, is dropped in that epoch.
+
+    `reuse` > 0 makes XLNet's rows of it (Yang et al. 2019, sections 2.4, 2.5, 3.1): `reuse` tokens,
+    then A [SEP] B [SEP] [CLS], where A goes on after the reused tokens and ends with a sentence,
+    and B goes on after A or, with probability 1/2 or where no sentence ends, comes from a random
+    place of the stream. The next row begins `reuse` tokens further on. `bidirectional` gives the
+    second half of a batch the streams of the first half, read backwards.
+
+    `documents`: sorted numbers of the documents to use (`split_documents`), default all. `cls_id`
+    and `sep_id` are needed for XLNet's rows only, `end_id` unless ends="none"; padding, which
+    only `sequential` has, is `pad_id`, or 0 where that is None.
+
+    Raises FirthError for a bad argument or where no token is selected.
+    """
+    if length < 1:
+        raise FirthError(f"length={length} is too short for a row: expected >= 1")
+    if reuse < 0:
+        raise FirthError(f"reuse={reuse}: expected 0 (plain rows) or more")
+    if bidirectional and not reuse:
+        raise FirthError("bidirectional=True is made for XLNet's rows: give reuse > 0 with it")
+    needed = {"cls_id": cls_id, "sep_id": sep_id} if reuse else {}
+    if ends != "none":
+        needed["end_id"] = end_id
+    _check_ids(needed)
+    line = Line(select(store, documents), ends, end_id)
+    cut = ReuseRows(length, reuse, cls_id, sep_id) if reuse else None
+    pad_id = 0 if pad_id is None else pad_id
+    return Streams(line, length, pad_id, cut, bidirectional, seed=seed, shuffle=shuffle)
+
+
+class Streams:
+    """Rows of fixed length that go on from batch to batch; make one with `streams`.
+
+    `length` is L. `fields` gives shape (of one row) and dtype of what a batch holds: tokens int32
+    [L], segments int32 [L], mask bool [L] (True = real token), example uint32 (its number within
+    its epoch), copy uint32 (the epoch), reset bool (the row begins a stream: what a model
+    remembers is of another text) and
+
+    - of plain rows, following int32: the token after the row's last real one, so that the tokens
+      to predict at the real places are tokens[1:] and following. Segments are 0.
+    - of XLNet's rows, next int32: 0 where B goes on after A, 1 where it is random. Segments are 0
+      up to A's [SEP], 1 up to B's and 2 for [CLS].
+
+    May be used from several threads.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        length: int,
+        pad_id: int,
+        cut: ReuseRows | None,
+        bidirectional: bool,
+        *,
+        seed: int,
+        shuffle: bool,
+    ):
+        self.length = length
+        row, one = (length,), ()
+        self.fields = {
+            "tokens": (row, np.dtype(np.int32)),
+            "segments": (row, np.dtype(np.int32)),
+            "mask": (row, np.dtype(bool)),
+            "example": (one, np.dtype(np.uint32)),
+            "copy": (one, np.dtype(np.uint32)),
+            "reset": (one, np.dtype(bool)),
+            "next" if cut else "following": (one, np.dtype(np.int32)),
+        }
+        self._stored = line
+        self._pad_id = pad_id
+        self._cut = cut
+        self._bidirectional = bidirectional
+        self._seed = seed
+        self._shuffle = shuffle
+        self._lock = threading.Lock()
+        self._lines: OrderedDict[int, Line] = OrderedDict()
+
+    @property
+    def num_tokens(self) -> int:
+        """T, the end tokens included."""
+        return self._stored.size
+
+    def steps(self, batch_size: int) -> int:
+        """The number of batches of every epoch; 0 where the text is too short for such a batch."""
+        size = self._stored.size // self._streams(batch_size)
+        # The last token of a stream is only ever predicted.
+        return self._cut.steps(size) if self._cut else max(0, size - 1) // self.length
+
+    def epoch_size(self, epoch: int, batch_size: int = 1) -> int:
+        """The number of rows of an epoch, which is the same for all epochs."""
+        return self.steps(batch_size) * batch_size
+
+    def batch(
+        self, step: int, batch_size: int, index: int = 0, count: int = 1
+    ) -> dict[str, np.ndarray]:
+        """Slice `index` of `count` of the batch of `step`: B = batch_size / count rows.
+
+        Rows index * B .. (index + 1) * B - 1 of the batch, whose fields are described by `fields`.
+        Raises FirthError where the batch cannot be divided, a number is out of range or the text
+        is too short for `batch_size` streams.
+        """
+        own = own_rows(batch_size, index, count)
+        step = operator.index(step)
+        if step < 0:
+            raise FirthError(f"there is no batch for step {step}: expected step >= 0")
+        epoch, time = divmod(step, self._checked_steps(batch_size))
+        return self._rows(self._line(epoch), epoch, time, own, batch_size)
+
+    def sequential(
+        self, batch_size: int, index: int = 0, count: int = 1, limit: int | None = None
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """For evaluation with a memory: the documents as stored, in streams of `batch_size` rows.
+
+        Every token of the line but the first is predicted exactly once: the streams are of equal
+        length up to a token, `following` of a stream's last row is the next one's first token, and
+        rows are padded at the end, where their mask is False; a row may be empty, its `following`
+        is [PAD] then. XLNet's rows are those of an epoch instead, without padding. Only the rows
+        of the first batch have `reset`. With `limit`, at most so many batches: the heads of the
+        streams, which begin at places spread evenly. Every slice gets the same number of batches.
+        """
+        own = own_rows(batch_size, index, count)
+        if limit is not None and limit < 1:
+            raise FirthError(f"limit={limit} batches leave nothing to evaluate: expected >= 1")
+        if self._cut:
+            steps = self._checked_steps(batch_size)
+        else:
+            steps = -(-(self._stored.size - 1) // (batch_size * self.length))
+            if not steps:
+                raise FirthError("a text of a single token leaves nothing to predict: select more")
+        steps = steps if limit is None else min(steps, limit)
+
+        def batches():
+            row_B = np.arange(own.start, own.stop)
+            predicted = self._stored.size - 1
+            start_B = row_B * predicted // batch_size
+            stop_B = (row_B + 1) * predicted // batch_size
+            for time in range(steps):
+                if self._cut:
+                    yield self._rows(self._stored, 0, time, own, batch_size)
+                else:
+                    begin_B = start_B + time * self.length
+                    real_B = np.clip(stop_B - begin_B, 0, self.length)
+                    batch = self._plain(self._stored, begin_B, real_B)
+                    yield self._numbered(batch, 0, time, own, batch_size)
+
+        return batches()
+
+    def _rows(self, line: Line, epoch: int, time: int, own: slice, batch_size: int):
+        number = self._streams(batch_size)
+        size = line.size // number
+        row_B = np.arange(own.start, own.stop)
+        start_B = row_B % number * size
+        if self._cut:
+            pieces = Pieces(line, start_B, size, row_B >= number)
+            key = partial(derive_key, self._seed, "streams", epoch)
+            batch = self._cut.assemble(pieces, time, key, time * batch_size + row_B)
+        else:
+            real_B = np.full(len(row_B), self.length)
+            batch = self._plain(line, start_B + time * self.length, real_B)
+        return self._numbered(batch, epoch, time, own, batch_size)
+
+    def _plain(self, line: Line, start_B: np.ndarray, real_B: np.ndarray):
+        """Rows of `real` tokens each from `start` on; 0 makes an empty row."""
+        row_B = np.arange(len(start_B))
+        read_B = real_B + (real_B > 0)  # and the token that follows
+        shape = (len(start_B), self.length + 1)
+        start_B = np.where(real_B > 0, start_B, 0)
+        rows_BL = line.rows(shape, row_B, np.zeros_like(row_B), start_B, read_B)
+        following_B = np.where(real_B > 0, rows_BL[row_B, real_B], np.int32(self._pad_id))
+        mask_BL = np.arange(self.length) < real_B[:, None]
+        tokens_BL = np.where(mask_BL, rows_BL[:, :-1], np.int32(self._pad_id))
+        segments_BL = np.zeros_like(tokens_BL)
+        return dict(tokens=tokens_BL, segments=segments_BL, mask=mask_BL, following=following_B)
+
+    def _numbered(self, batch, epoch: int, time: int, own: slice, batch_size: int):
+        rows = own.stop - own.start
+        first = time * batch_size
+        batch["example"] = np.arange(first + own.start, first + own.stop).astype(np.uint32)
+        batch["copy"] = np.full(rows, epoch, np.uint32)
+        batch["reset"] = np.full(rows, time == 0)
+        return {name: batch[name] for name in self.fields}
+
+    def _streams(self, batch_size: int) -> int:
+        """How many streams the line is cut into."""
+        if batch_size < 1 or (self._bidirectional and batch_size % 2):
+            even = "even and " if self._bidirectional else ""
+            raise FirthError(
+                f"a batch of {batch_size} rows cannot be made of streams: batch_size must be "
+                f"{even}positive" + (", half of it read backwards" if even else "")
+            )
+        return batch_size // 2 if self._bidirectional else batch_size
+
+    def _checked_steps(self, batch_size: int) -> int:
+        steps = self.steps(batch_size)
+        if not steps:
+            number = self._streams(batch_size)
+            raise FirthError(
+                f"a line of {self._stored.size:,} tokens is too short for batches of {batch_size} "
+                f"rows of {self.length}: each of {number} streams would have "
+                f"{self._stored.size // number}; choose a smaller batch_size or length, or more "
+                "text"
+            )
+        return steps
+
+    def _line(self, epoch: int) -> Line:
+        if not self._shuffle:
+            return self._stored
+        with self._lock:
+            if epoch not in self._lines:
+                while len(self._lines) >= _LINES_KEPT:
+                    self._lines.popitem(last=False)
+                key = derive_key(self._seed, "streams", epoch, "order")
+                self._lines[epoch] = self._stored.shuffled(key)
+            self._lines.move_to_end(epoch)
+            return self._lines[epoch]
+
+
+def _check_ids(needed: dict[str, int | None]) -> None:
+    for name, value in needed.items():
+        if value is None or value < 0:
+            raise FirthError(
+                f"{name}={value} is no token id: the tokenizer must have "
+                + (
+                    'an end-of-text token, or choose ends="none"'
+                    if name == "end_id"
+                    else "[CLS] and [SEP] (or their counterparts) for XLNet's rows"
+                )
+            )

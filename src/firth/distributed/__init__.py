@@ -1,0 +1,1 @@
+"""Several processes as one job: joining, agreeing, noticing one that died."""

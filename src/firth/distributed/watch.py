@@ -1,0 +1,247 @@
+"""The death of a process among several: seen by all in a bounded time, named, and shared.
+
+A collective whose peer has died may wait for ever, so no process can trust the device to return.
+A thread of process 0 therefore watches the others, and a thread of each watches process 0, over a
+connection on which both send a beat a second:
+
+- the kernel closes it however a process dies, so that is seen at once;
+- a host without power, a cut network or a stopped process is `patience` seconds silent;
+- a beat tells the step: where none is taken for `stall` seconds, the one furthest behind is named.
+
+What process 0 finds is the verdict: every process prints it and ends with its status. Errors go
+the same way, so bad input on one host is one line and status 2 on every host.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import TextIO
+
+import jax
+
+from firth.distributed import job
+from firth.distributed.job import DIED
+from firth.errors import FirthError
+
+BEAT = 1.0  # seconds
+LINGER = (
+    5.0  # seconds that process 0 stays for the others to hear the verdict: it holds their store
+)
+
+_watch: "Watch | None" = None
+
+
+@contextlib.contextmanager
+def together(*alike: type[BaseException], patience: float = 30.0, stall: float = 3600.0):
+    """A block in which the processes of a job watch each other (see the top of this file).
+
+    Whatever error ends it in one process ends all of them there and then, so it must be the
+    innermost of what is to be closed: the others may not come to close theirs. SystemExit, and
+    what is in `alike`, come on all processes at the same step and just pass. The outermost block
+    counts, and is left when all have come to its end.
+    """
+    global _watch
+    outermost = _watch is None and job.count() > 1
+    if outermost:
+        _watch = Watch(patience, stall)
+    elif _watch is not None:  # a loop begins: its steps are counted anew
+        _watch.lap, _watch.planned = _watch.lap + 1, 0
+    try:
+        yield
+    except (SystemExit, *alike):
+        raise
+    except BaseException as error:
+        if _watch is not None:
+            _watch.fail(error)
+        raise
+    finally:  # not reached by what `fail` ends
+        if outermost:
+            _watch.leave()
+            _watch = None
+
+
+def agreed(step: int, terminated: threading.Event, overdue: bool) -> str:
+    """What all do after this step: "stop" (SIGTERM to any), "save" (process 0's clock), or "".
+
+    Call it after every step, when the metrics of the one before are on the host. Takes effect two
+    steps after process 0 wished it, and needs no collective: nobody is two steps ahead of
+    process 0, since a step's metrics are sums over all, so all read what it wrote before.
+    """
+    wish = "stop" if terminated.is_set() else "save" if overdue else ""
+    return wish if _watch is None else _watch.agreed(step, terminated, wish)
+
+
+class Watch:
+    """The thread of one process that watches the others; see the top of this file."""
+
+    def __init__(self, patience: float, stall: float):
+        self.patience, self.stall = patience, stall
+        self.number, self.count = job.number(), job.count()
+        self.names = job.gather(socket.gethostname())
+        self.step = 0
+        self.terminated = threading.Event()  # the loop's own, once it runs
+        self.lap, self.planned = 0, 0  # process 0 wishes nothing new before this step
+        self.ended: dict | None = None  # the end that this process asks for
+        self.over = False
+        self.news = threading.Event()  # something that cannot wait for the next beat
+        self.ending = threading.Lock()
+        self.lost: set[int] = set()  # processes whose connection closed
+        self.beats: dict[int, dict] = {}  # the last of each
+        self.moved = time.monotonic()
+        try:
+            self.links = self._connect()
+        except OSError as error:
+            where = f"{job.coordinator()} (process 0, {self.names[0]})"
+            raise FirthError(f"no connection with {where}: {error}; let all ports pass") from None
+        self.heard = dict.fromkeys(self.links, time.monotonic())
+        for number, (_, lines) in self.links.items():
+            threading.Thread(target=self._listen, args=(number, lines), daemon=True).start()
+        threading.Thread(target=self._run, name="firth watch", daemon=True).start()
+
+    # ------------------------------------------------------------------- the loop's side
+
+    def agreed(self, step: int, terminated: threading.Event, wish: str) -> str:
+        """See `agreed` above."""
+        self.step, self.terminated = step, terminated
+        folder = f"firth/agreed/{self.lap}"
+        if self.number == 0 and wish and step >= self.planned:
+            job.client().key_value_set(f"{folder}/{step + 2}/wish", wish)
+            self.planned = step + 3
+        return "".join(w for _, w in job.client().key_value_dir_get(f"{folder}/{step}/"))
+
+    def fail(self, error: BaseException) -> None:
+        """Tell all why this process ends, and end by the verdict that comes back."""
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            time.sleep(self.patience + 3 * BEAT)  # likely the echo of a death: let that be named
+        if isinstance(error, FirthError):
+            ended = {"code": 2, "why": f": {error}"}
+        else:
+            traceback.print_exception(error)
+            code = 130 if isinstance(error, KeyboardInterrupt) else 1
+            ended = {"code": code, "why": f" failed ({type(error).__name__}: {error})"}
+        self.ended = ended
+        self.news.set()
+        time.sleep(2 * LINGER)
+        self._end(self._of(self.number, **ended))  # process 0 did not answer
+
+    def leave(self) -> None:
+        """Return when all have come here; whoever goes away afterwards has not died."""
+        job.gather("leaves")
+        self.over = True
+        job.gather("has left")  # so nobody closes a connection that is still watched
+        self.news.set()
+        for link, _ in self.links.values():
+            with contextlib.suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+    # ----------------------------------------------------------------- the threads' side
+
+    def _connect(self) -> dict[int, tuple[socket.socket, TextIO]]:
+        """A connection, and what comes from it, of process 0 with every other process."""
+        if self.number:
+            _, port, word = json.loads(job.gather()[0])
+            link = socket.create_connection((job.coordinator(), port), timeout=self.patience)
+            link.settimeout(None)
+            link.sendall(f"{word} {self.number}\n".encode())
+            return {0: (link, link.makefile())}
+        server = socket.create_server(("", 0), backlog=self.count)
+        word = secrets.token_hex(16)  # so that nobody else passes for a process
+        job.gather(json.dumps(["watch", server.getsockname()[1], word]))
+        server.settimeout(self.patience)
+        links = {}
+        while len(links) < self.count - 1:
+            link, _ = server.accept()
+            link.settimeout(self.patience)
+            lines = link.makefile()
+            given, _, number = lines.readline().partition(" ")
+            link.settimeout(None)
+            if given == word:
+                links[int(number)] = link, lines
+        server.close()
+        return links
+
+    def _listen(self, number: int, lines: TextIO):
+        with contextlib.suppress(OSError):
+            for line in lines:
+                beat, old = json.loads(line), self.beats.get(number, {})
+                self.heard[number] = time.monotonic()
+                if beat["step"] != old.get("step"):
+                    self.moved = time.monotonic()
+                self.beats[number] = beat
+                if beat["stop"] or beat["ended"]:
+                    self.news.set()
+        self.lost.add(number)
+        if self.number and not self.over:  # JAX aborts in a moment, as its store has gone too
+            self._end(self._dead(number))
+        self.news.set()
+
+    def _run(self):
+        while True:
+            self.news.wait(BEAT)
+            self.news.clear()
+            if self.over:
+                return
+            asked = self.ended if self.number else None  # process 0 sends verdicts, not requests
+            self._send({"step": self.step, "stop": self.terminated.is_set(), "ended": asked})
+            verdict = self._verdict()
+            if verdict and not self.over:
+                self._end(verdict)
+
+    def _send(self, beat: dict):
+        line = json.dumps(beat).encode() + b"\n"
+        for link, _ in self.links.values():
+            with contextlib.suppress(OSError):  # it will be found lost
+                link.sendall(line)
+
+    def _verdict(self) -> dict | None:
+        """Why all should end, or None while all is well."""
+        beats = dict(self.beats)
+        if self.number:
+            if beats.get(0, {}).get("ended"):
+                return beats[0]["ended"]
+            return self._dead(0)
+        if any(beat["stop"] for beat in beats.values()):
+            self.terminated.set()
+        beats[0] = {"step": self.step, "ended": self.ended}
+        for number, beat in sorted(beats.items()):
+            if beat["ended"]:
+                return self._of(number, **beat["ended"])
+        for number in self.links:
+            if verdict := self._dead(number):
+                return verdict
+        behind = min(beats, key=lambda number: beats[number]["step"])
+        if self.step and time.monotonic() - self.moved > self.stall:
+            return self._of(behind, DIED, f" hangs: no process took a step for {self.stall:g} s")
+        return None
+
+    def _dead(self, number: int) -> dict | None:
+        if number in self.lost:
+            return self._of(number, DIED, " died")
+        if time.monotonic() - self.heard[number] > self.patience:
+            return self._of(number, DIED, f" died or hangs (silent for {self.patience:g} s)")
+        return None
+
+    def _of(self, number: int, code: int, why: str) -> dict:
+        """The verdict that this process is the cause."""
+        step = self.step if number == self.number else self.beats.get(number, {}).get("step", 0)
+        when = "" if code == 2 else f" after step {step}" if step else " before its first step"
+        return {"code": code, "why": f"process {number} ({self.names[number]}){why}{when}"}
+
+    def _end(self, verdict: dict):
+        """Say why, let the others know, and end without waiting for the device."""
+        self.ending.acquire()  # once
+        text = " ".join(verdict["why"].split())
+        print(f"firth train: error: {text}", file=sys.stderr, flush=True)
+        if self.number == 0:
+            self._send({"step": self.step, "stop": False, "ended": verdict})
+            last = time.monotonic() + LINGER
+            while len(self.lost) < len(self.links) and time.monotonic() < last:
+                time.sleep(0.05)
+        sys.stdout.flush()
+        os._exit(verdict["code"])

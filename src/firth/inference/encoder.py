@@ -1,0 +1,277 @@
+"""The Python face: a model and its tokenizer, from text or arrays to every layer's hidden states.
+
+B batch, L length, N layers, D hidden size, H heads, V vocabulary, C labels.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from firth.errors import FirthError
+from firth.inference.batching import pad_rows
+from firth.inference.inputs import Text
+from firth.models.model import family, longest
+from firth.tokenizers.frame import Frame, frame_of, truncation
+from firth.weights.read import Saved, read_model
+from firth.weights.write import write_published
+
+TOKEN_HEADS = frozenset({"mlm", "lm", "rtd", "copy"})  # their logits have an axis L
+
+
+@dataclasses.dataclass(frozen=True)
+class Representation:
+    """What an `Encoder` returns; numpy arrays, float32 where not said otherwise.
+
+    tokens: for each text its tokens as strings, padding left out (ids where there is no tokenizer).
+    ids, segments: int32 [B, L]. mask: bool [B, L], True at real tokens.
+    hidden: [N+1, B, L, D], the embeddings and every layer. What it holds at padding means nothing.
+    pooled: [B, D], or None where the model has no pooler.
+    logits: {"mlm" and "lm": [B, L, V], "nsp" and "sop": [B, 2], "rtd": [B, L], "classifier":
+      [B, C]}, as far as there are heads.
+    attentions: probabilities [N, B, H, L, L], or None unless they were asked for.
+    """
+
+    tokens: list[list]
+    ids: np.ndarray
+    segments: np.ndarray
+    mask: np.ndarray
+    hidden: np.ndarray
+    pooled: np.ndarray | None
+    logits: dict[str, np.ndarray]
+    attentions: np.ndarray | None
+
+
+def load(source, *, dtype: str | None = None, heads: bool | Sequence[str] = True) -> "Encoder":
+    """Load an encoder.
+
+    Args:
+      source: a published directory, a Firth directory, a workdir or "hf:org/name".
+      dtype: of the computation, "float32" (default) or "bfloat16".
+      heads: compute the logits of all heads (True), of none (False), or of those named.
+
+    Raises FirthError naming the file for whatever is missing, damaged or not supported.
+    """
+    return Encoder(read_model(source), dtype=dtype, heads=heads)
+
+
+class Encoder:
+    """An encoder ready for use: `encoder(texts)` or `encoder(tokens=..., mask=..., segments=...)`.
+
+    Attributes: saved (what was read), tokenizer (or None), model, params (on the device),
+    max_length (rows of the position table).
+    """
+
+    def __init__(self, saved: Saved, *, dtype: str | None = None, heads=True):
+        heads = (saved.heads if heads else ()) if isinstance(heads, bool) else tuple(heads)
+        if unknown := set(heads) - set(saved.heads):
+            raise FirthError(
+                f"{saved.source} has no head {min(unknown)!r}; it has "
+                f"{', '.join(saved.heads) or 'none'}"
+            )
+        if dtype not in (None, "float32", "bfloat16"):
+            raise FirthError(f"dtype={dtype!r} is unknown; choose float32 or bfloat16")
+        self.saved = saved
+        self.tokenizer = saved.tokenizer()
+        self.max_length = longest(saved.spec)
+        self.model = saved.model(heads, dtype=dtype or "float32")
+        parts = [name for name in ("encoder", *heads) if name in saved.params]
+        self.params = jax.device_put({name: saved.params[name] for name in parts})
+        self._apply = jax.jit(self._forward, static_argnames="attentions")
+
+    @functools.cached_property
+    def framing(self) -> Frame:
+        """The special tokens around the model's texts."""
+        return frame_of(family(self.saved.spec["family"]).FRAME, self.tokenizer)
+
+    def _forward(self, params, tokens_BL, segments_BL, mask_BL, attentions):
+        out, logits = self.model.apply(
+            {"params": params}, tokens_BL, segments_BL, mask_BL, attentions=attentions
+        )
+        # The batch axis comes first in everything, so that chunks are put together alike.
+        found = {"hidden": out.hidden.swapaxes(0, 1), "logits": logits}
+        if out.pooled is not None:
+            found["pooled"] = out.pooled
+        if attentions:
+            found["attentions"] = out.attentions.swapaxes(0, 1)
+        return jax.tree.map(lambda x: x.astype(np.float32), found)
+
+    def __call__(
+        self,
+        texts: Sequence[Text] | None = None,
+        *,
+        tokens=None,
+        mask=None,
+        segments=None,
+        attentions: bool = False,
+        truncate: bool = False,
+        batch_size: int = 32,
+    ) -> Representation:
+        """Represent texts, or token ids.
+
+        Args:
+          texts: strings or pairs of strings; "[MASK]" and other special tokens are recognised.
+          tokens: int [B, L], instead of texts; needs no tokenizer.
+          mask: bool [B, L], True at real tokens; all True when left out.
+          segments: int [B, L]; zeros when left out.
+          attentions: also return the attention probabilities.
+          truncate: cut texts to the position table instead of refusing them.
+          batch_size: rows computed at a time; everything returned is held in memory.
+
+        Raises FirthError naming the text, row or value for what the model cannot represent.
+        """
+        if (texts is None) == (tokens is None):
+            raise FirthError("give either texts or tokens=")
+        if texts is not None:
+            ids, segments, mask = self.pad(self.frame(texts, truncate=truncate))
+            length = int(mask.sum(1).max())  # the bucket's padding is cut off again
+        else:
+            ids, segments, mask = self._checked(tokens, segments, mask)
+            length = ids.shape[1]
+        parts = []
+        for begin in range(0, len(ids), batch_size):
+            rows = [x[begin : begin + batch_size] for x in (ids, segments, mask)]
+            found = self._apply(self.params, *pad_rows(rows, batch_size), attentions=attentions)
+            count = len(rows[0])
+            parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:count], found))
+        whole = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
+        logits = whole["logits"]
+        for head in TOKEN_HEADS & logits.keys():
+            logits[head] = logits[head][:, :length]
+        if attentions:
+            attended = whole["attentions"].swapaxes(0, 1)[..., :length, :length]
+        return Representation(
+            tokens=[self._names(row[real]) for row, real in zip(ids, mask, strict=True)],
+            ids=ids[:, :length],
+            segments=segments[:, :length],
+            mask=mask[:, :length],
+            hidden=whole["hidden"].swapaxes(0, 1)[:, :, :length],
+            pooled=whole.get("pooled"),
+            logits=logits,
+            attentions=attended if attentions else None,
+        )
+
+    def fill(self, texts: Text | Sequence[Text], *, top: int = 5, targets=None) -> list:
+        """The likeliest tokens for each mask of the texts; see `firth.inference.fill.fill`.
+
+        Args:
+          texts: a string with "[MASK]" in it, a pair, or a list of strings and pairs.
+          top: how many choices a mask gets.
+          targets: choose among these words alone.
+
+        Returns one `firth.inference.fill.Filled` a mask: `row` (which text), `position`, and
+        `choices`, each with `token`, `id`, `probability` and `text`. Raises FirthError as
+        `firth.inference.fill.fill` does.
+        """
+        from firth.inference.fill import fill
+
+        return fill(self, texts, top, targets)
+
+    def generate(self, texts: str | Sequence[str], **settings) -> list:
+        """Let a causal language model go on from texts; see `firth.inference.generate.generate`.
+
+        Args:
+          texts: a string or a list of them.
+          settings: `max_tokens`, `temperature`, `top_k`, `top_p`, `greedy`, `stop`, `seed`,
+            `samples`, `stream`.
+
+        Returns one `firth.inference.generate.Generated` a sample: `row` (which text), `sample`,
+        `text` (what follows), `ids` and `reason`. Raises FirthError as
+        `firth.inference.generate.generate` does.
+        """
+        from firth.inference.generate import generate
+
+        return generate(self, texts, **settings)
+
+    def frame(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
+        """(ids int32 [n], where the second text begins) of each text, special tokens included.
+
+        Args:
+          texts: strings or pairs.
+          limit: the most tokens a text may have; by default the rows of the position table.
+          truncate: cut longer ones, from the longer text of a pair first, as the BERT code does.
+          names: how errors call the texts; by default "text 0" and so on.
+
+        Raises FirthError for what is no text, and for one that is too long.
+        """
+        tokenizer, limit = self.tokenizer, limit or self.max_length
+        if tokenizer is None:
+            raise FirthError(f"{self.saved.source} holds no tokenizer; give tokens= instead")
+        frame = self.framing
+        if isinstance(texts, str) or not texts:
+            raise FirthError(f"expected a list of texts, not {texts!r:.40}")
+        pairs = [(t, "") if isinstance(t, str) else t for t in texts]
+        for i, pair in enumerate(pairs):
+            if not (isinstance(pair, tuple | list) and [type(t) for t in pair] == [str, str]):
+                raise FirthError(f"text {i} is {pair!r:.40}, expected a string or two of them")
+        firsts = tokenizer.encode([pair[0] for pair in pairs], special=True)
+        seconds = tokenizer.encode([pair[1] for pair in pairs], special=True)
+        framed = []
+        for i, text in enumerate(texts):
+            a, b, paired = firsts[i].ids, seconds[i].ids, not isinstance(text, str)
+            special = frame.size(1 + paired)
+            size = len(a) + len(b) + special
+            if size > limit and not truncate:
+                raise FirthError(
+                    f"{names[i] if names else f'text {i}'} has {size} tokens with special ones, "
+                    f"but the model has {limit} positions; shorten it or ask for truncation"
+                )
+            a_cut, b_cut = truncation(len(a), len(b), max(limit - special, 0))
+            a, b = a[: len(a) - a_cut], b[: len(b) - b_cut]
+            between = frame.between if paired else ()
+            ids = np.concatenate([frame.before, a, between, b, frame.after]).astype(np.int32)
+            second = len(frame.before) + len(a) + len(between)
+            framed.append((ids, second if paired else len(ids)))
+        return framed
+
+    def pad(self, framed: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ids int32, segments int32, mask bool), all [B, L], with L one of a few lengths."""
+        longest = max(len(ids) for ids, _ in framed)
+        step = 16 if longest <= 64 else 32  # few shapes: each is compiled once
+        length = min(-(-longest // step) * step, self.max_length)
+        ids = np.full((len(framed), length), self.framing.pad, np.int32)
+        segments = np.zeros_like(ids)
+        mask = np.zeros(ids.shape, bool)
+        for row, (text, second) in enumerate(framed):
+            ids[row, : len(text)] = text
+            segments[row, second : len(text)] = 1
+            if self.framing.last_segment is not None:
+                segments[row, len(text) - 1] = self.framing.last_segment
+            mask[row, : len(text)] = True
+        return ids, segments, mask
+
+    def _checked(self, tokens, segments, mask):
+        """Arrays given by the user, as int32, int32 and bool; FirthError for what does not fit."""
+        ids = np.asarray(tokens)
+        segments = np.zeros(ids.shape, np.int32) if segments is None else np.asarray(segments)
+        mask = np.ones(ids.shape, bool) if mask is None else np.asarray(mask).astype(bool)
+        if ids.ndim != 2 or not ids.size or not ids.shape == segments.shape == mask.shape:
+            raise FirthError(
+                "tokens, segments and mask must be non-empty and of one shape [B, L]; they are "
+                f"{ids.shape}, {segments.shape}, {mask.shape}"
+            )
+        if ids.shape[1] > self.max_length:
+            raise FirthError(f"L={ids.shape[1]}, but the model has {self.max_length} positions")
+        for name, array, size in (
+            ("tokens", ids, self.saved.spec["vocab_size"]),
+            ("segments", segments, max(self.model.encoder.config.type_vocab_size, 1)),
+        ):
+            if not np.issubdtype(array.dtype, np.integer):
+                raise FirthError(f"{name} are {array.dtype}, expected integers")
+            if array.min() < 0 or array.max() >= size:
+                raise FirthError(
+                    f"{name} range from {array.min()} to {array.max()}, outside 0 .. {size - 1}"
+                )
+        return ids.astype(np.int32), segments.astype(np.int32), mask
+
+    def _names(self, ids) -> list:
+        return [self.tokenizer.token(n) for n in ids] if self.tokenizer else ids.tolist()
+
+    def save(self, directory, overwrite: bool = False):
+        """Write the published layout, all heads included; transformers loads it.
+
+        Raises FirthError when `directory` holds something and `overwrite` is not set.
+        """
+        write_published(directory, self.saved, overwrite)

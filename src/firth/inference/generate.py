@@ -1,0 +1,198 @@
+"""`firth generate`: let a causal language model go on from a prompt.
+
+firth generate --model DIR --prompt "The vase" --tokens=64 --top-p=0.9
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from firth.errors import FirthError
+from firth.inference.decode import blocks
+from firth.inference.detokenize import Writer
+
+if TYPE_CHECKING:
+    from firth.inference.encoder import Encoder
+
+BATCH_SIZE = 16  # rows at a time: each keeps the keys and values of its tokens
+BLOCK = 16  # tokens computed between two looks at the text
+
+
+@dataclass(frozen=True)
+class Generated:
+    """How one prompt goes on.
+
+    row: int, which prompt, from 0. sample: int, which of its samples, from 0. text: what follows
+    the prompt, without the stop string. ids: the tokens, those of the stop string or the
+    end-of-text token included. reason: why it ends: "length", "end" (of text) or "stop".
+    """
+
+    row: int
+    sample: int
+    text: str
+    ids: tuple[int, ...]
+    reason: str
+
+
+def generate(
+    encoder: "Encoder",
+    texts: str | Sequence[str],
+    *,
+    max_tokens: int = 64,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    greedy: bool = False,
+    stop: Sequence[str] = (),
+    seed: int = 0,
+    samples: int = 1,
+    stream: Callable[[int, int, str], None] | None = None,
+    names: Sequence[str] | None = None,
+) -> list[Generated]:
+    """Let a causal language model go on from each text.
+
+    Args:
+      encoder: the model.
+      texts: a string or a list of them; special tokens in them are recognised. An empty one begins
+        a text: it stands for the end-of-text token.
+      max_tokens: how many tokens may follow.
+      temperature: what the logits are divided by; below 1 makes likely tokens likelier.
+      top_k: draw among so many of the likeliest tokens; 0 is all.
+      top_p: draw among the fewest likeliest tokens with this probability together; 1.0 is all.
+      greedy: take the likeliest token instead of drawing.
+      stop: end before the first of these strings.
+      seed: every row and sample draws from its own stream of it, so that a continuation depends on
+        its text, its row and its sample's number, not on the texts beside it.
+      samples: how many continuations of each text.
+      stream: called with (row, sample, piece) as soon as a piece of text is certain; pieces are
+        whole characters.
+      names: how errors call the texts; by default "text 0" and so on.
+
+    Returns one `Generated` a sample, in the order of the texts. Tokens that the tokenizer has no
+    name for are never chosen; the end-of-text token ends a continuation.
+
+    Raises FirthError for a model that is not causal or has no LM head or tokenizer, for a text that
+    leaves too few positions, and for settings out of range.
+    """
+    settings = dict(temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy)
+    _check_model(encoder)
+    stop = _check_settings(encoder, max_tokens, stop, seed, samples, **settings)
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    names = names or [f"text {i}" for i in range(len(texts))]
+    prompts = _prompts(encoder, texts, max_tokens, names)
+    wanted = [(row, sample) for row in range(len(texts)) for sample in range(samples)]
+    found = []
+    for begin in range(0, len(wanted), BATCH_SIZE):
+        some = wanted[begin : begin + BATCH_SIZE]
+        rows = [prompts[row] for row, _ in some]
+        writers = [Writer(encoder.tokenizer, prompt.tolist(), stop) for prompt in rows]
+        size = 1 if stream else BLOCK
+        block = blocks(encoder, rows, some, max_tokens, seed, settings, size)
+        next(block)
+        while open_rows := [i for i, writer in enumerate(writers) if not writer.reason]:
+            tokens_BT = block.send(np.array([not writer.reason for writer in writers]))
+            for i in open_rows:
+                for piece in _push(writers[i], tokens_BT[i].tolist(), encoder, max_tokens):
+                    if stream and piece:
+                        stream(*some[i], piece)
+        for (row, sample), writer in zip(some, writers, strict=True):
+            ids = tuple(writer.ids)
+            found.append(Generated(row, sample, writer.text, ids, writer.reason))
+    return found
+
+
+def _push(writer: Writer, tokens: list[int], encoder: "Encoder", max_tokens: int) -> Iterator[str]:
+    """Write the tokens of one block; the pieces of text that become certain."""
+    for token in tokens:
+        if token == encoder.tokenizer.end_id:
+            writer.ids.append(token)
+            yield writer.finish("end")
+            return
+        yield writer.push(token)
+        if writer.reason:
+            return
+        if len(writer.ids) == max_tokens:
+            yield writer.finish("length")
+            return
+
+
+def _check_model(encoder: "Encoder"):
+    source, name = encoder.saved.source, encoder.saved.spec["family"]
+    config = encoder.model.encoder.config
+    if not getattr(config, "causal", False):
+        raise FirthError(
+            f"{source}: {name} sees a text from both sides and predicts masked words: use "
+            "`firth fill`"
+        )
+    if not hasattr(encoder.model.encoder, "extend"):
+        raise FirthError(f"{source}: generating with the family {name} is not supported")
+    if "lm" not in encoder.saved.heads:
+        raise FirthError(f"{source} has no language-model head ('lm'), which generating needs")
+    if "lm" not in encoder.model.heads:
+        raise FirthError(f"{source} was loaded without its head 'lm'; load it with heads=True")
+    if encoder.tokenizer is None:
+        raise FirthError(f"{source} holds no tokenizer, which generating needs")
+
+
+def _check_settings(
+    encoder, max_tokens, stop, seed, samples, *, temperature, top_k, top_p, greedy
+) -> tuple[str, ...]:
+    """The stop strings; FirthError for a setting out of range."""
+    size = encoder.tokenizer.vocab_size
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise FirthError(
+            f"temperature={temperature}: expected a number above 0; for the likeliest token ask "
+            "for greedy"
+        )
+    if not 0 <= top_k <= size:
+        raise FirthError(f"top_k={top_k} is outside 0 .. {size}, the size of the vocabulary")
+    if not 0 < top_p <= 1:
+        raise FirthError(f"top_p={top_p}: expected a probability above 0, at most 1")
+    if greedy and (temperature, top_k, top_p, samples) != (1.0, 0, 1.0, 1):
+        raise FirthError(
+            "greedy takes the one likeliest token: leave temperature, top_k, top_p and samples out"
+        )
+    for name, value, least in (("max_tokens", max_tokens, 1), ("samples", samples, 1)):
+        if value < least:
+            raise FirthError(f"{name}={value}: expected at least {least}")
+    if not 0 <= seed < 2**32:
+        raise FirthError(f"seed={seed} is outside 0 .. {2**32 - 1}")
+    if isinstance(stop, str) or not all(isinstance(s, str) and s for s in stop):
+        raise FirthError(f"stop={stop!r:.40}: expected a list of strings, none of them empty")
+    return tuple(stop)
+
+
+def _prompts(encoder, texts, max_tokens: int, names) -> list[np.ndarray]:
+    """Token ids int32 [n] of each text; FirthError for one after which too few tokens fit."""
+    tokenizer, limit = encoder.tokenizer, encoder.max_length
+    for name, text in zip(names, texts, strict=True):
+        if not isinstance(text, str):
+            raise FirthError(f"{name} is {text!r:.40}, expected a string")
+        if not text and tokenizer.end_id is None:
+            raise FirthError(
+                f"{name} is empty, and the tokenizer in {encoder.saved.source} has no end-of-text "
+                "token to begin with; give at least one word"
+            )
+    if not texts:
+        raise FirthError("expected at least one text")
+    found = []
+    encoded = [one.ids for one in tokenizer.encode(texts, special=True)]
+    for name, text, ids in zip(names, texts, encoded, strict=True):
+        if not text:
+            ids = np.array([tokenizer.end_id], np.int32)
+        if not len(ids):
+            raise FirthError(f"{name} is {text!r:.40}, of which the tokenizer leaves nothing")
+        left = max(limit - len(ids), 0)
+        if left < max_tokens:
+            raise FirthError(
+                f"{name} has {len(ids)} tokens and the model {limit} positions, so {left} can "
+                f"follow, not {max_tokens}; shorten it or ask for fewer"
+            )
+        found.append(ids)
+    return found
+
+
+# ----------------------------------------------------------------------------------- the command

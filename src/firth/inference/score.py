@@ -1,0 +1,199 @@
+"""`firth score`: the log-probability of every token of a text.
+
+firth score --model DIR --input sentences.txt --output scores.jsonl
+
+A causal model gives log p(token | tokens before it), from an end-of-text token on. XLNet gives the
+same by the factorization order that runs from left to right. A masked model gives pseudo-log-
+likelihoods: each token is masked in turn and predicted from all others (Salazar et al. 2020,
+section 2). B rows, L length, D hidden size, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from firth.errors import FirthError
+from firth.inference.batching import pad_rows
+from firth.inference.encoder import Encoder
+from firth.models.model import bound
+from firth.objectives.losses import log_loss
+
+BATCH_SIZE = 8  # rows at a time: each has logits of the whole vocabulary for all its tokens
+KINDS = {"causal": "lm", "permutation": "lm", "pseudo": "mlm"}  # -> head
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of one text, in nats.
+
+    tokens: the n scored tokens as strings. ids: their ids. log_probs: float32 [n].
+    kind: "causal", "permutation", or "pseudo" (which add up to no probability of the text).
+    """
+
+    tokens: tuple[str, ...]
+    ids: tuple[int, ...]
+    log_probs: np.ndarray
+    kind: str
+
+    @property
+    def total(self) -> float:
+        """The sum of the log-probabilities, in nats."""
+        return float(self.log_probs.sum(dtype=np.float64))
+
+
+def score(
+    encoder: Encoder,
+    texts: Sequence[str],
+    *,
+    end: bool = False,
+    batch_size: int = BATCH_SIZE,
+    names: Sequence[str] | None = None,
+) -> list[Scored]:
+    """Log-probabilities of the tokens of each text.
+
+    Args:
+      encoder: a model with a head that predicts tokens.
+      texts: strings.
+      end: also score the end-of-text token after the text (causal models only).
+      batch_size: rows computed at a time.
+      names: how errors call the texts; by default "text 0" and so on.
+
+    Returns one `Scored` a text, in order. A text without tokens has no scores.
+
+    Raises FirthError for a model without such a head or tokenizer, and for a text that is too long.
+    """
+    kind = kind_of(encoder)
+    tokenizer = encoder.tokenizer
+    if tokenizer is None:
+        raise FirthError(f"{encoder.saved.source} holds no tokenizer, which scoring needs")
+    if end and kind != "causal":
+        raise FirthError(
+            f"{encoder.saved.source} gives {kind} scores, which have no end of the text to score; "
+            "leave --end out"
+        )
+    names = names or [f"text {i}" for i in range(len(texts))]
+    make = {"causal": _causal_rows, "permutation": _plain_rows, "pseudo": _masked_rows}[kind]
+    rows = [make(encoder, encoded.ids, end) for encoded in tokenizer.encode(texts)]
+    for name, row in zip(names, rows, strict=True):
+        if len(row.tokens) > encoder.max_length:
+            raise FirthError(
+                f"{name} has {len(row.tokens)} tokens with special ones, but the model has "
+                f"{encoder.max_length} positions; shorten it"
+            )
+    found = _log_probs(encoder, kind, rows, batch_size)
+    return [
+        Scored(tuple(map(tokenizer.token, row.ids)), tuple(row.ids), values, kind)
+        for row, values in zip(rows, found, strict=True)
+    ]
+
+
+def kind_of(encoder: Encoder) -> str:
+    """Which scores a model gives; FirthError for one that predicts no tokens."""
+    heads = encoder.model.heads
+    if "lm" in heads and encoder.model.encoder.config.causal:
+        return "causal"
+    if "lm" in heads and hasattr(encoder.model.encoder, "two_streams"):
+        return "permutation"
+    if "mlm" in heads:
+        return "pseudo"
+    raise FirthError(
+        f"{encoder.saved.source} has no head that predicts tokens (lm or mlm); it has "
+        f"{', '.join(encoder.saved.heads) or 'none'}"
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """tokens: what the model reads, list of int. places: where the scored `ids` are predicted."""
+
+    tokens: list[int]
+    places: list[int]
+    ids: list[int]
+
+
+def _causal_rows(encoder: Encoder, ids, end: bool) -> _Row:
+    ids, begin = ids.tolist(), encoder.tokenizer.end_id
+    if begin is None:
+        raise FirthError(
+            f"the tokenizer in {encoder.saved.source} has no end-of-text token, from which the "
+            "first token of a text could be predicted"
+        )
+    scored = ids + [begin] * end
+    return _Row([begin, *ids], list(range(len(scored))), scored)
+
+
+def _plain_rows(encoder: Encoder, ids, end: bool) -> _Row:
+    del encoder, end
+    return _Row(ids.tolist(), list(range(len(ids))), ids.tolist())
+
+
+def _masked_rows(encoder: Encoder, ids, end: bool) -> _Row:
+    del end
+    if encoder.tokenizer.mask_id is None:
+        raise FirthError(f"the tokenizer in {encoder.saved.source} has no mask token")
+    frame = encoder.framing
+    first = len(frame.before)
+    places = list(range(first, first + len(ids)))
+    return _Row([*frame.before, *ids.tolist(), *frame.after], places, ids.tolist())
+
+
+def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -> list:
+    """The log-probabilities float32 [n] of every row; rows of like length share a batch."""
+    predict = _predictor(encoder, kind)
+    # One unit of work a row, or for pseudo-log-likelihoods one a scored token.
+    units = [
+        (number, place)
+        for number, row in enumerate(rows)
+        for place in (row.places if kind == "pseudo" else [None])
+        if row.ids
+    ]
+    units.sort(key=lambda unit: len(rows[unit[0]].tokens))
+    found = [np.zeros(len(row.ids), np.float32) for row in rows]
+    for begin in range(0, len(units), batch_size):
+        batch = units[begin : begin + batch_size]
+        framed = [(np.array(rows[n].tokens, np.int32), len(rows[n].tokens)) for n, _ in batch]
+        tokens_BL, _, mask_BL = encoder.pad(framed)
+        targets_BL = np.zeros_like(tokens_BL)
+        places_B = np.zeros(len(batch), np.int32)
+        for line, (number, place) in enumerate(batch):
+            row = rows[number]
+            targets_BL[line, row.places] = row.ids
+            if place is not None:
+                places_B[line] = place
+        given = pad_rows([tokens_BL, mask_BL, targets_BL, places_B], batch_size)
+        values = np.asarray(predict(encoder.params, *given))
+        for line, (number, place) in enumerate(batch):
+            row = rows[number]
+            if place is None:
+                found[number][:] = values[line, row.places]
+            else:
+                found[number][row.places.index(place)] = values[line, 0]
+    return found
+
+
+def _predictor(encoder: Encoder, kind: str):
+    """Jitted (params, tokens, mask, targets, places) -> log-probabilities [B, L], or [B, 1]."""
+    mask_id = encoder.tokenizer.mask_id
+
+    def predict(model, tokens_BL, mask_BL, targets_BL, places_B):
+        body = model.encoder
+        if kind == "causal":
+            logits = model.lm(body(tokens_BL, None, mask_BL).last)
+        elif kind == "permutation":
+            order_BL = jnp.broadcast_to(jnp.arange(tokens_BL.shape[1]), tokens_BL.shape)
+            none_BL = jnp.zeros_like(tokens_BL)
+            logits = model.lm(
+                body.two_streams(tokens_BL, none_BL, mask_BL, order_BL, order_BL, train=False)[1]
+            )
+        else:
+            rows_B = jnp.arange(len(tokens_BL))
+            tokens_BL = tokens_BL.at[rows_B, places_B].set(mask_id)
+            hidden_BLD = body(tokens_BL, None, mask_BL).last
+            logits = model.mlm(hidden_BLD[rows_B, places_B][:, None])
+            targets_BL = targets_BL[rows_B, places_B][:, None]
+        return -log_loss(logits, targets_BL)[0]
+
+    return jax.jit(bound(encoder.model, predict))

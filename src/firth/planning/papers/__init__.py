@@ -1,0 +1,1 @@
+"""Rules and tables that papers print, computed again."""

@@ -1,0 +1,1 @@
+"""What a run is made of: its parts by a config, the compiled step, evaluation."""

@@ -1,0 +1,315 @@
+"""From a config to the things that a run is made of: tokenizer, model, objective, data.
+
+Everything is built by name from a section of the config, so that objective, body and view are
+independent fields. What does not fit together is refused here, with the reason.
+"""
+
+import dataclasses
+import functools
+import importlib
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from firth.data.corpus.store import Store, open_store
+from firth.data.tasks.buckets import Buckets, tokenise
+from firth.data.tasks.load import get_task, load_split
+from firth.data.tasks.task import Task
+from firth.data.views import planned
+from firth.errors import FirthError
+from firth.models.model import Model, classifies_pooled, create, family, longest
+from firth.objectives import OBJECTIVES, Given
+from firth.tokenizers.base import Tokenizer
+from firth.tokenizers.load import load_tokenizer
+from firth.training import partition
+from firth.weights.read import Saved, read_model
+
+log = logging.getLogger("firth")
+
+Batch = dict[str, np.ndarray]
+
+VIEWS = {"packed": planned.packed, "pairs": planned.pairs, "streams": planned.streams}
+# Fields of the data section that are not the view's own.
+SECTION = ("store", "view", "heldout", "heldout_store", "loader", "prefetch", "task")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What `train` and `evaluate` work with.
+
+    `batch(step)` gives this process's rows of a training batch; `heldout[name]()` iterates once
+    over this process's share of an evaluation set. `task` is None in pretraining. `spec` is the
+    config's model section with everything filled in. `initial` holds the parameters to start from
+    (nested, layers unrolled) as far as there are any.
+    """
+
+    model: Model
+    spec: dict
+    objective: object
+    tokenizer: Tokenizer
+    steps: int  # of the whole schedule
+    batch: Callable[[int], Batch]
+    heldout: dict[str, Callable[[], Iterator[Batch]]]
+    evaluate_every: int
+    best: str  # the metric that chooses the best checkpoint, "" for none
+    task: Task | None = None
+    initial: dict = dataclasses.field(default_factory=dict)
+    stores: tuple[Store, ...] = ()  # what the batches are read from
+    fresh: tuple[str, ...] = ()  # expressions of parameters of the body that no weights have
+
+    @property
+    def generator(self) -> dict | None:
+        """{model: its spec, tied} of a generator that is trained beside the model, or None."""
+        parts = self.objective.parts(self.spec) if hasattr(self.objective, "parts") else {}
+        if not parts.get("generator"):
+            return None
+        return {"model": parts["generator"], "tied": parts["tied"]}
+
+
+def build(config, mesh, cache: Path | None = None) -> Experiment:
+    """Build the parts of a run on a mesh of devices, which says what rows this process reads.
+
+    `cache` is a file where views may note the sizes of epochs.
+    """
+    initial = read_model(config.init_from) if config.init_from else None
+    index, count = partition.own_slice(mesh)
+    own = dict(index=index, count=count)
+    if config.data.get("task"):
+        return _finetuning(config, initial, own)
+    return _pretraining(config, initial, own, cache)
+
+
+def _pretraining(config, initial, own, cache) -> Experiment:
+    data = config.data
+    if not data.store:
+        raise FirthError(
+            "data.store is not set; prepare a corpus with `firth prepare` and give "
+            "--config.data.store=DIR"
+        )
+    store = open_store(data.store)
+    tokenizer = store.tokenizer()
+    spec = model_spec(config, initial, tokenizer)
+    objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
+    measured = _measured(config, spec)
+    for section in (data, measured):
+        getattr(objective, "masked", objective).check(section)
+    stores, train_documents, heldout = [store], None, {}
+    if path := data.get("heldout_store"):
+        held_store = open_store(path)
+        if held_store.tokenizer().digest != tokenizer.digest:
+            raise FirthError(
+                f"data.heldout_store={path} was made with another tokenizer than data.store="
+                f"{data.store}; prepare both with the same one"
+            )
+        stores.append(held_store)
+        held = create_view(measured, held_store, tokenizer, config.seed, None)
+    elif data.heldout:
+        fewest = 2 if data.view == "pairs" else 1  # a random second text needs another document
+        train_documents, heldout_documents = planned.split_documents(
+            store, data.heldout, minimum=fewest
+        )
+        held = create_view(measured, store, tokenizer, config.seed, heldout_documents)
+    if path or data.heldout:
+        heldout["heldout"] = lambda: held.sequential(
+            config.eval.batch_size, limit=config.eval.batches, **own
+        )
+    train = create_view(data, store, tokenizer, config.seed, train_documents, cache)
+    return Experiment(
+        model=create_model(spec, objective),
+        spec=spec,
+        objective=objective,
+        tokenizer=tokenizer,
+        steps=config.steps,
+        batch=lambda step: train.batch(step, config.batch_size, **own),
+        heldout=heldout,
+        evaluate_every=config.eval.every,
+        best=config.checkpoint.best,
+        initial=_initial(initial, objective, spec),
+        stores=tuple(stores),
+    )
+
+
+def _measured(config, spec):
+    """The data section of evaluation, whose rows are `eval.length` long where that is set."""
+    length = config.eval.get("length", 0)
+    if length > longest(spec):
+        raise FirthError(
+            f"eval.length={length} is beyond the position table (model.max_length={longest(spec)})"
+        )
+    data = config.data.copy_and_resolve_references()
+    data.length = length or data.length
+    return data
+
+
+def create_view(data, store, tokenizer, seed, documents, cache=None):
+    """The view that `data.view` names, with the fields of the section that are its own."""
+    if data.view not in VIEWS:
+        raise FirthError(f"data.view={data.view!r} is unknown; choose one of {', '.join(VIEWS)}")
+    fields = {k: v for k, v in data.items() if k not in SECTION and k != "length"}
+    if data.view == "pairs":
+        fields["cache"] = cache
+    ids = dict(cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id)
+    if data.view == "streams":
+        ids["end_id"] = tokenizer.end_id
+    try:
+        return VIEWS[data.view](store, data.length, seed=seed, documents=documents, **ids, **fields)
+    except TypeError as error:
+        raise FirthError(f"data.view={data.view!r}: {error}") from None
+
+
+def _finetuning(config, initial, own) -> Experiment:
+    data = config.data
+    task = _task(data)
+    tokenizer = _task_tokenizer(data, initial)
+    spec = model_spec(config, initial, tokenizer)
+    if config.get("settings", spec["family"]) != spec["family"]:
+        log.info(
+            "the weights are of family %s, the settings those of %s's paper: see the argument "
+            "`family` of finetune.py",
+            spec["family"],
+            config.settings,
+        )
+    module = family(spec["family"])
+    fresh = ()
+    if classifies_pooled(module.Config):
+        spec["pooler"] = True  # what the classifier stands on
+        if initial is None or "pooler" not in initial.params.get("encoder", {}):
+            fresh = ("^encoder/pooler/",)  # nobody has trained it, so freezing it says nothing
+
+    def read(split):
+        examples = load_split(task, split, data.dir or None)
+        tokenised = tokenise(examples, tokenizer, data.length, roles=module.FRAME)
+        return Buckets(tokenised, seed=config.seed)
+
+    train = read("train")
+    per_epoch = train.steps_per_epoch(config.batch_size)
+    heldout = {
+        split: functools.partial(read(split).sequential, config.eval.batch_size, **own)
+        for split in task.files
+        if split != "train"
+    }
+    objective = create_objective(config.objective, tokenizer, task, body=spec)
+    best = config.checkpoint.best
+    return Experiment(
+        model=create_model(spec, objective, num_labels=max(len(task.labels), 1)),
+        spec=spec,
+        objective=objective,
+        tokenizer=tokenizer,
+        steps=config.steps or max(round(config.epochs * per_epoch), 1),
+        batch=lambda step: train.batch(step, config.batch_size, **own),
+        heldout=heldout,
+        evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
+        best=f"{task.dev_splits[0]}/{task.main_metric}" if best == "task" else best,
+        task=task,
+        initial=_initial(initial, objective, spec),
+        fresh=fresh,
+    )
+
+
+def create_model(spec: dict, objective, num_labels: int = 2) -> Model:
+    """The body of `spec` with what the objective needs: heads, and perhaps a second model."""
+    parts = objective.parts(spec) if hasattr(objective, "parts") else {}
+    return create(spec, objective.heads, num_labels, **parts)
+
+
+def _initial(saved: Saved | None, objective, spec: dict) -> dict:
+    """Parameters to start from: the weights of `init_from` over what the objective brings."""
+    brought = objective.initial(spec) if hasattr(objective, "initial") else {}
+    return brought | (saved.params if saved else {})
+
+
+def _task(data) -> Task:
+    """The task that the data section names, from GLUE, TFDS or the user's own files."""
+    options = {
+        name: data[name]
+        for name in ("train", "dev", "test", "text", "label", "kind")
+        if data[name] and (name != "kind" or data.train)
+    }
+    if "text" in options:
+        options["text"] = tuple(options["text"].split(","))
+    if data.task.startswith("tfds:"):
+        named = {split: options.pop(split) for split in ("train", "dev", "test") if data[split]}
+        options.pop("kind", None)  # the type of the label says it
+        options |= dict(files=named, directory=data.dir or None)
+    try:
+        task = get_task(data.task, **options)
+    except TypeError as error:
+        raise FirthError(f"task {data.task!r}: {error}") from None
+    for split in ("train", "dev"):
+        if not any(name.startswith(split) for name in task.files):
+            raise FirthError(f"task {task.name!r} has no {split} split; set data.{split}")
+    return task
+
+
+def _task_tokenizer(data, initial) -> Tokenizer:
+    """The tokenizer that the config names, or the one that came with the weights."""
+    path = data.tokenizer or (initial and initial.tokenizer_path)
+    if not path:
+        raise FirthError("set data.tokenizer, or init_from to weights that come with a tokenizer")
+    return load_tokenizer(path)
+
+
+def create_objective(
+    spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model
+):
+    """The objective that `spec.name` names, with its other fields; see `objectives.Given`."""
+    fields = dict(spec)
+    name = fields.pop("name")
+    if name not in OBJECTIVES:
+        raise FirthError(f"objective.name={name!r} is unknown; one of {', '.join(OBJECTIVES)}")
+    module, function = OBJECTIVES[name].split(":")
+    fields.pop("static", None)  # how the corruption is keyed is the step's business
+    try:
+        given = Given(tokenizer, task, body or {}, counts, load)
+        objective = getattr(importlib.import_module(module), function)(fields, given)
+    except TypeError as error:
+        raise FirthError(f"objective {name!r}: {error}") from None
+    _check_direction(name, objective, body)
+    return objective
+
+
+def _check_direction(name: str, objective, body: dict | None):
+    """Refuse masked words for a body that sees one side, and next words for one that sees both."""
+    direction = getattr(getattr(objective, "masked", objective), "bidirectional", None)
+    if direction is None or not body:
+        return
+    causal = family(body["family"]).Config.causal
+    if causal == direction:
+        sees = "only the tokens before each" if causal else "both sides of every token"
+        raise FirthError(
+            f"objective {name!r} cannot train model.family={body['family']!r}, which sees {sees}: "
+            + (
+                "a masked word could not be told from what follows it; use objective.name=clm"
+                if causal
+                else "it would read the next word instead of predicting it; use mlm, rtd or plm"
+            )
+        )
+
+
+def model_spec(config, initial, tokenizer: Tokenizer) -> dict:
+    """The model section with the vocabulary filled in.
+
+    Raises FirthError when the vocabulary is larger than the model's table, or a row longer than
+    its positions.
+    """
+    spec = dict(config.model)
+    if spec.pop("from_init", False):
+        if initial is None:
+            raise FirthError("init_from is not set; give the weights to fine-tune, as in init=DIR")
+        spec = dict(initial.spec) | spec
+    spec["vocab_size"] = spec.get("vocab_size") or tokenizer.vocab_size
+    if spec.get("pad_id", 0) < 0:
+        spec["pad_id"] = tokenizer.pad_id
+    if tokenizer.vocab_size > spec["vocab_size"]:
+        raise FirthError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens but model.vocab_size is "
+            f"{spec['vocab_size']}; use the model's own tokenizer, or a larger table"
+        )
+    if config.data.length > longest(spec):
+        raise FirthError(
+            f"data.length={config.data.length} is beyond the position table "
+            f"(model.max_length={longest(spec)})"
+        )
+    return spec

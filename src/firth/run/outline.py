@@ -1,0 +1,123 @@
+"""A pretraining run without its data: what `plan` and the benches know before there is any.
+
+The tokenizer is stood in for by one of the published size with its special tokens, the store by a
+text that says nothing; model, objective and the shapes of a batch are those of the run itself.
+"""
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+
+from firth.errors import FirthError
+from firth.models import bert
+from firth.models.model import Model, family
+from firth.run import experiment
+from firth.weights.read import Saved, read_model
+
+SPECIAL = dict(pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, end_id=5)
+FREE = 6  # the first id that is a word
+SENTENCE, SENTENCES = 32, 16  # tokens a sentence, sentences a document of that text
+
+
+@dataclasses.dataclass(frozen=True)
+class Outline:
+    """The parts of a run that do not hang on data.
+
+    `spec` is the model section with everything filled in. `batch` gives the shape of every array
+    of a global batch, `jax.ShapeDtypeStruct` [config.batch_size, ...]. `assumed` says in sentences
+    what the config leaves open and was filled in.
+    """
+
+    config: object
+    spec: dict
+    model: Model
+    objective: object
+    batch: dict[str, jax.ShapeDtypeStruct]
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """Updates of the run: those of the whole schedule, or as many as `until` says."""
+        return self.config.get("until", 0) or self.config.steps
+
+
+def outline(config) -> Outline:
+    """The outline of a pretraining recipe.
+
+    A vocabulary that the data would bring has the size of the family's published one, and a teacher
+    that is not named is a BERT of the student's width and twice its depth (for DistilBERT the
+    published BERT-base).
+
+    Raises FirthError for one of fine-tuning, whose length depends on its examples, and as
+    `experiment.build` does for parts that do not fit together.
+    """
+    if config.data.get("task"):
+        raise FirthError(
+            f"data.task={config.data.task!r}: a fine-tuning recipe has no plan, since its steps "
+            "and the lengths of its rows depend on the examples; plan a pretraining recipe"
+        )
+    if config.steps < 1:
+        raise FirthError(f"steps={config.steps}: a plan needs the number of updates, 1 or more")
+    assumed, vocab_size = [], config.model.get("vocab_size")
+    if not vocab_size:
+        vocab_size = family(config.model.family).Config.vocab_size
+        assumed.append(f"a vocabulary of {vocab_size:,} tokens, as published (model.vocab_size)")
+    tokenizer = stand_in(vocab_size)
+    spec = experiment.model_spec(config, None, tokenizer)
+    given, load = config.objective, read_model
+    if given.name == "distill" and not given.teacher:
+        teacher = stand_in_teacher(spec)
+        given, load = dict(given) | {"teacher": "assumed"}, lambda _: teacher
+        layers, width = (teacher.spec[name] for name in ("num_layers", "hidden_size"))
+        known = ", the published BERT-base" if (layers, width) == bert.SIZES["base"] else ""
+        assumed.append(f"a BERT of {layers} layers, {width} wide{known}, as teacher")
+    objective = experiment.create_objective(
+        given, tokenizer, body=spec, counts=lambda: np.ones(vocab_size, np.int64), load=load
+    )
+    getattr(objective, "masked", objective).check(config.data)
+    return Outline(
+        config=config,
+        spec=spec,
+        model=experiment.create_model(spec, objective),
+        objective=objective,
+        batch=batch_shapes(config, tokenizer),
+        assumed=tuple(assumed),
+    )
+
+
+def stand_in(vocab_size: int) -> SimpleNamespace:
+    """What objectives and views ask of a tokenizer with so many tokens; every one begins a word."""
+    return SimpleNamespace(
+        vocab_size=vocab_size,
+        special_ids=frozenset(SPECIAL.values()),
+        word_starts=np.ones(vocab_size, bool),
+        **SPECIAL,
+    )
+
+
+def stand_in_teacher(student: dict) -> Saved:
+    """A teacher without weights: BERT, as wide as the student of this spec and twice as deep."""
+    dimensions = ("vocab_size", "hidden_size", "num_heads", "intermediate_size", "max_length")
+    spec = {name: student[name] for name in dimensions}
+    spec |= dict(family="bert", num_layers=2 * student["num_layers"], pooler=False)
+    return Saved(spec, ("mlm",), 2, None, False, {}, Path("assumed"), "published")
+
+
+def batch_shapes(config, tokenizer) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes of a global batch as the view of a config yields it."""
+    few = 2  # rows of a batch that is really made
+    documents = 16 + 4 * few * config.data.length // (SENTENCE * SENTENCES)
+    store = SimpleNamespace(
+        tokens=np.full(documents * SENTENCES * SENTENCE, FREE, np.uint16),
+        sentences=np.arange(0, documents * SENTENCES * SENTENCE + 1, SENTENCE),
+        documents=np.arange(0, documents * SENTENCES + 1, SENTENCES),
+        digest="says nothing",
+    )
+    view = experiment.create_view(config.data, store, tokenizer, config.seed, None)
+    return {
+        name: jax.ShapeDtypeStruct((config.batch_size, *rows.shape[1:]), rows.dtype)
+        for name, rows in view.batch(0, few).items()
+    }

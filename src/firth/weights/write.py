@@ -1,0 +1,240 @@
+"""Writing models: Firth directories and published ones, complete or not at all."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from flax.traverse_util import flatten_dict
+
+from firth.errors import FirthError
+from firth.models.model import parameter_count
+from firth.storage.local import sha256
+from firth.weights import published
+from firth.weights.read import INDEX, VOCABULARIES, WEIGHTS, Saved
+
+COMPANIONS = (  # files of a model directory that are carried over as they are
+    *VOCABULARIES,
+    "merges.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "README.md",
+)
+DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "I64": "int64"}
+DTYPES |= {"U8": "uint8", "BOOL": "bool"}  # of buffers
+
+
+def write_firth(directory, saved: Saved, overwrite: bool = False):
+    """Write a Firth directory: model.json, params.safetensors and the tokenizer's files.
+
+    Raises FirthError when `directory` holds something and `overwrite` is not set.
+    """
+    with new_directory(directory, overwrite) as folder:
+        file = folder / "params.safetensors"
+        _write_safetensors(file, flatten_dict(saved.params, sep="/"), metadata=None)
+        digest = sha256(file)
+        _copy_companions(saved, folder)
+        whole = {
+            "firth": 1,
+            "model": saved.spec,
+            "heads": list(saved.heads),
+            "num_labels": saved.num_labels,
+            "labels": list(saved.labels) if saved.labels else None,
+            "regression": saved.regression,
+            "sha256": digest,
+        }
+        if saved.published:
+            whole["published"] = saved.published
+        (folder / "model.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+def write_published(directory, saved: Saved, overwrite: bool = False):
+    """Write the published layout, which transformers loads.
+
+    A model that still is what it was published as gets the bytes that it was published as.
+    Raises FirthError when `directory` holds something and `overwrite` is not set.
+    """
+    with new_directory(directory, overwrite) as folder:
+        if _is_original(saved):
+            _write_original(folder, saved)
+        else:
+            _write_current(folder, saved)
+        _copy_companions(saved, folder)
+        if not (folder / "README.md").exists():
+            (folder / "README.md").write_text(model_card(saved), encoding="utf-8")
+
+
+def _write_current(folder: Path, saved: Saved):
+    """config.json and model.safetensors as today's transformers writes them, in float32."""
+    flat = flatten_dict(saved.params, sep="/")
+    tensors = published.write_tensors(flat, saved.spec, saved.heads)
+    _write_safetensors(folder / WEIGHTS, tensors, metadata={"format": "pt"})
+    base = json.loads(saved.published["config"]) if saved.published else {}
+    tokenizer = saved.tokenizer()
+    config = published.write_config(saved, base, tokenizer and tokenizer.pad_id)
+    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+    (folder / "config.json").write_text(text, encoding="utf-8")
+
+
+def _is_original(saved: Saved) -> bool:
+    """Whether the files that the model was published as hold exactly this model."""
+    if not saved.published or not saved.published.get("files"):
+        return False
+    try:
+        return _same_description(saved) and _same_tensors(saved)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise FirthError(
+            f"{saved.source / 'model.json'}: the section `published` is damaged; remove it to have "
+            "the model written anew"
+        ) from None
+
+
+def _same_description(saved: Saved) -> bool:
+    described = published.read_config(json.loads(saved.published["config"]), "published")
+    regression = described["regression"] and "classifier" in saved.heads
+    return (
+        described["spec"] | {"pooler": None} == saved.spec | {"pooler": None}
+        and described["num_labels"] == saved.num_labels
+        and described["labels"] == saved.labels
+        and regression == saved.regression
+    )
+
+
+def _same_tensors(saved: Saved) -> bool:
+    """Whether the headers name every parameter, with its shape and a dtype that loses nothing."""
+    flat = flatten_dict(saved.params, sep="/")
+    table = published.name_table(saved.spec, saved.heads)
+    held = set()
+    for filename, header in saved.published["files"].items():
+        if Path(filename).name != filename:
+            raise ValueError(filename)
+        for name, dtype, shape in _entries(header):
+            array = published.tensor_for(name, flat, saved.spec, table)
+            if array is None or list(array.shape) != shape or not _exact(array, dtype):
+                return False
+            held.add(published.canonical(name, saved.spec, table))
+    return {table[name].path for name in held if name in table} == set(flat)
+
+
+def _write_original(folder: Path, saved: Saved):
+    flat = flatten_dict(saved.params, sep="/")
+    table = published.name_table(saved.spec, saved.heads)
+    for filename, header in saved.published["files"].items():
+        with (folder / filename).open("wb") as file:
+            text = header.encode()
+            file.write(len(text).to_bytes(8, "little") + text)
+            for name, dtype, _ in _entries(header):
+                array = published.tensor_for(name, flat, saved.spec, table)
+                file.write(array.astype(dtype, order="C").tobytes())
+    for name, text in (("config.json", "config"), (INDEX, "index")):
+        if text in saved.published:
+            (folder / name).write_bytes(saved.published[text].encode())
+
+
+def _entries(header: str) -> list[tuple[str, np.dtype, list[int]]]:
+    """(name, dtype, shape) of the tensors of a safetensors header, in the order of their bytes."""
+    entries = json.loads(header)
+    entries.pop("__metadata__", None)
+    ordered = sorted(entries.items(), key=lambda entry: entry[1]["data_offsets"])
+    return [(name, np.dtype(DTYPES[entry["dtype"]]), entry["shape"]) for name, entry in ordered]
+
+
+def _exact(array: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether `array` survives being stored as `dtype`."""
+    if array.dtype == dtype:
+        return True
+    return np.array_equal(array.astype(dtype).astype(array.dtype), array, equal_nan=True)
+
+
+def _write_safetensors(path: Path, tensors: dict, metadata):
+    whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    path.touch()
+    mode = path.stat().st_mode  # the user's own; the library makes files that only they can read
+    try:
+        safetensors.numpy.save_file(whole, path, metadata)
+        path.chmod(mode)
+    except safetensors.SafetensorError as error:  # how the library reports a full disk
+        raise OSError(errno.EIO, str(error), str(path)) from None
+
+
+def _copy_companions(saved: Saved, folder: Path):
+    for place in {saved.tokenizer_path, saved.source} - {None}:
+        for pattern in COMPANIONS:
+            for file in place.glob(pattern):
+                if file.is_file():
+                    shutil.copyfile(file, folder / file.name)
+
+
+@contextlib.contextmanager
+def new_directory(directory, overwrite: bool = False):
+    """A temporary directory beside `directory` that takes its place when the block succeeds.
+
+    Raises FirthError when `directory` is a file, or holds anything (with `overwrite`: anything but
+    a model directory), and when it cannot be written.
+    """
+    target = Path(os.path.realpath(directory))
+    if target.exists() and not target.is_dir():
+        raise FirthError(f"{directory} is a file; expected the name of a new directory")
+    if target.is_dir() and any(target.iterdir()):
+        if not overwrite:
+            raise FirthError(f"{directory} is not empty; choose another, or overwrite it")
+        described = any((target / name).is_file() for name in ("model.json", "config.json"))
+        if not described or not all(entry.is_file() for entry in target.iterdir()):
+            raise FirthError(
+                f"{directory} is not only a model directory (it has folders, or no config.json); "
+                "it is not overwritten"
+            )
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    discarded = target.with_name(f".{target.name}.{os.getpid()}.old")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if target.exists():
+            os.rename(target, discarded)
+        try:
+            os.rename(temporary, target)
+        except OSError:
+            if discarded.exists():
+                os.rename(discarded, target)
+            raise
+    except OSError as error:
+        raise FirthError(f"{directory} cannot be written: {error.strerror or error}") from None
+    finally:
+        for leftover in (temporary, discarded):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def model_card(saved: Saved) -> str:
+    """README.md of a model that has none: what it is and how to load it."""
+    tags = {"classifier": "text-classification", "mlm": "fill-mask", "lm": "text-generation"}
+    task = next((tag for head, tag in tags.items() if head in saved.heads), None)
+    spec, name = saved.spec, published.architecture(saved)
+    positions = f"up to {spec['max_length']:,} positions" if "max_length" in spec else "any length"
+    labels = f", labels {', '.join(saved.labels)}" if saved.labels else ""
+    return f"""---
+library_name: transformers
+pipeline_tag: {task or "feature-extraction"}
+tags:
+- {spec["family"]}
+- firth
+---
+
+# {name}
+
+A {spec["family"].upper()} encoder made with Firth: {spec["num_layers"]} layers,
+{spec["hidden_size"]} wide, {spec["num_heads"]} heads, {spec["vocab_size"]:,} tokens,
+{positions}, {parameter_count(saved.params):,} parameters.
+Heads: {", ".join(saved.heads) or "none"}{labels}.
+
+    from transformers import {name}
+    model = {name}.from_pretrained("this directory")
+
+    import firth
+    encoder = firth.load("this directory")
+"""

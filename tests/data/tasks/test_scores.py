@@ -1,0 +1,178 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from firth.data.tasks.metrics import METRICS, score, summary
+from firth.data.tasks.submission import write_predictions
+from firth.data.tasks.task import GLUE
+from firth.errors import FirthError
+
+
+def binary_reference(predictions, labels):
+    """Accuracy, F1 and Matthews of class 1 from the counts, by their definitions."""
+    pairs = list(zip(predictions.tolist(), labels.tolist(), strict=True))
+    tp, fp, fn, tn = (pairs.count(p) for p in ((1, 1), (1, 0), (0, 1), (0, 0)))
+    root = math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return {
+        "accuracy": (tp + tn) / len(pairs),
+        "f1": 2 * tp / (2 * tp + fp + fn),
+        "matthews": (tp * tn - fp * fn) / root,
+    }
+
+
+def ranks(values):
+    """Ranks with ties shared, by the definition."""
+    return np.array([np.sum(values < v) + (np.sum(values == v) + 1) / 2 for v in values])
+
+
+def correlation(x, y):
+    x, y = x - x.mean(), y - y.mean()
+    return float(x @ y / np.sqrt((x @ x) * (y @ y)))
+
+
+def test_classification_metrics_follow_their_definitions():
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 2, 400).astype(np.int32)
+    predictions = np.where(random.random(400) < 0.7, labels, 1 - labels)
+    predictions[:40] = 1  # unequal errors, so that precision, recall and their mix-ups differ
+    expected = binary_reference(predictions, labels)
+    assert score(["accuracy", "f1", "matthews"], predictions, labels) == pytest.approx(expected)
+
+
+def test_figures_worked_out_by_hand():
+    """Three right and one wrong of class 1, four and two of class 0; ranks 1 2 4 3 5 of scores."""
+    labels = np.array([1, 1, 1, 1, 1, 0, 0, 0, 0, 0])
+    predictions = np.array([1, 1, 1, 0, 0, 1, 0, 0, 0, 0])
+    got = score(["accuracy", "f1", "f1_macro", "matthews"], predictions, labels)
+    # tp 3, fn 2, fp 1, tn 4: F1 of class 1 is 6/9, of class 0 8/11; (12 - 2) / sqrt(4 5 5 6)
+    assert list(got) == ["accuracy", "f1", "f1_macro", "matthews"]
+    assert got["accuracy"] == pytest.approx(0.7)
+    assert got["f1"] == pytest.approx(6 / 9)
+    assert got["f1_macro"] == pytest.approx((6 / 9 + 8 / 11) / 2)
+    assert got["matthews"] == pytest.approx(10 / math.sqrt(600))
+    assert score(["matthews"], 1 - predictions, labels)["matthews"] == pytest.approx(
+        -10 / math.sqrt(600)
+    )
+    # Squared differences of ranks add up to 2: 1 - 6 x 2 / (5 x 24).
+    scores = score(["spearman", "pearson"], [0.1, 0.2, 9.0, 0.3, 10.0], [1, 2, 3, 4, 5])
+    assert scores["spearman"] == pytest.approx(0.9)
+    assert scores["pearson"] == pytest.approx(19.9 / math.sqrt(10 * 104.308))
+    # A class that is neither there nor predicted counts for nothing; one that is only there is 0.
+    assert score(["f1"], [0, 0], [0, 0])["f1"] == 0
+    assert score(["f1_macro"], [0, 0, 0, 0], [0, 0, 0, 1])["f1_macro"] == pytest.approx(3 / 7)
+
+
+def test_macro_f1_is_the_mean_over_classes():
+    labels, predictions = np.array([0, 0, 1, 1, 2, 2, 2]), np.array([0, 1, 1, 1, 2, 0, 2])
+    each = [
+        binary_reference((predictions == c).astype(int), (labels == c).astype(int))["f1"]
+        for c in range(3)
+    ]
+    assert score(["f1_macro"], predictions, labels)["f1_macro"] == pytest.approx(np.mean(each))
+
+
+def test_correlations_follow_their_definitions():
+    random = np.random.default_rng(1)
+    labels = np.round(random.uniform(0, 5, 200), 0).astype(np.float32)  # many ties
+    predictions = (np.exp(labels) + random.normal(0, 3, 200)).astype(np.float32)
+    got = score(["pearson", "spearman"], predictions, labels)
+    x, y = predictions.astype(np.float64), labels.astype(np.float64)
+    assert got["pearson"] == pytest.approx(correlation(x, y), abs=1e-9)
+    assert got["spearman"] == pytest.approx(correlation(ranks(x), ranks(y)), abs=1e-9)
+    assert abs(got["pearson"] - got["spearman"]) > 0.05  # the data tell the two apart
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("constant", [0, 1])
+def test_a_constant_prediction_scores_zero_not_nan(constant):
+    labels = np.array([0, 1, 1, 0, 1])
+    same = np.full(5, constant)
+    got = score(["matthews", "f1"], same, labels)
+    assert got["matthews"] == 0.0
+    assert got["f1"] == pytest.approx(0.75 if constant else 0.0)
+    same, nothing = np.full(5, 0.1, np.float32), {"pearson": 0.0, "spearman": 0.0}
+    assert score(["pearson", "spearman"], same, labels) == nothing
+    assert score(["pearson", "spearman"], labels.astype(np.float32), same) == nothing
+
+
+@pytest.mark.filterwarnings("error")
+def test_every_metric_of_one_example_or_one_class_is_finite_json():
+    one = np.array([1])
+    for kind in METRICS.values():
+        json.dumps(score(list(kind), one, one), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "predictions", "labels", "said"),
+    [
+        (["bleu"], [0, 1], [0, 1], "no metric 'bleu'; there are accuracy"),
+        (["accuracy"], [0, 1], [0, 1, 1], r"\(2,\).*\(3,\)"),
+        (["accuracy"], [], [], "expected"),
+        (["pearson"], [0.5, np.nan, np.inf], [0, 1, 1], "2 of 3 .* first at 1"),
+        (["f1"], [0, 1, 2], [0, 1, 2], "f1_macro"),
+    ],
+)
+def test_bad_input_is_refused(metrics, predictions, labels, said):
+    with pytest.raises(FirthError, match=said):
+        score(metrics, predictions, labels)
+
+
+def test_summary_over_seeds():
+    got = summary([0.8, 0.9, 0.4, 0.7])
+    assert got["mean"] == pytest.approx(0.7)
+    assert got["std"] == pytest.approx(np.std([0.8, 0.9, 0.4, 0.7], ddof=1))
+    assert got["median"] == pytest.approx(0.75)
+    assert got["seeds"] == 4
+    assert summary([0.5]) == {"mean": 0.5, "std": None, "median": 0.5, "seeds": 1}
+    with pytest.raises(FirthError):
+        summary([])
+
+
+def test_submissions_carry_the_label_strings_of_the_task(tmp_path):
+    path = tmp_path / "out.tsv"
+    write_predictions(path, GLUE["rte"], np.array([1, 0]))
+    assert path.read_text() == "index\tprediction\n0\tnot_entailment\n1\tentailment\n"
+    write_predictions(path, GLUE["mnli"], [2, 0, 1])
+    assert path.read_text().split() == (
+        ["index", "prediction", "0", "contradiction", "1", "entailment", "2", "neutral"]
+    )
+    write_predictions(path, GLUE["sst2"], [1])  # 0 and 1, not the names that they stand for
+    assert path.read_text() == "index\tprediction\n0\t1\n"
+
+
+def test_stsb_scores_are_clipped(tmp_path):
+    write_predictions(tmp_path / "s.tsv", GLUE["stsb"], np.float32([-0.3, 2.34567, 5.2]))
+    assert (tmp_path / "s.tsv").read_text().split() == (
+        ["index", "prediction", "0", "0.0000", "1", "2.3457", "2", "5.0000"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "bad", "said"),
+    [
+        ("rte", [0, 2], "prediction 2 of example 1"),
+        ("rte", [0, 1, -1], "prediction -1 of example 2"),
+        ("stsb", [0.1, np.nan], "not finite"),
+    ],
+)
+def test_a_bad_prediction_leaves_the_old_file_alone(tmp_path, task, bad, said):
+    path = tmp_path / "old.tsv"
+    path.write_text("old")
+    with pytest.raises(FirthError, match=said):
+        write_predictions(path, GLUE[task], bad)
+    assert [p.name for p in tmp_path.iterdir()] == ["old.tsv"] and path.read_text() == "old"
+
+
+def test_a_failing_write_leaves_nothing_half_written(tmp_path, monkeypatch):
+    path = tmp_path / "old.tsv"
+    path.write_text("old")
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write_predictions(path, GLUE["rte"], [0])
+    assert [p.name for p in tmp_path.iterdir()] == ["old.tsv"] and path.read_text() == "old"

@@ -1,0 +1,44 @@
+"""Commands on a machine with the TPU's compiler and no TPU: the CPU, and not a word about it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from firth.distributed import libtpu
+
+FIRST = "import jax; "  # as in `python -m firth train`
+PROGRAM = "from firth.cli import main; main(['plan', '--list']); import jax; jax.devices()"
+
+
+@pytest.mark.usefixtures("libtpu")
+@pytest.mark.parametrize("program", [PROGRAM, FIRST + PROGRAM])
+def test_a_command_says_nothing_of_tpus_that_are_not_there(program):
+    environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "packages", "expected"),
+    [
+        (None, "", {"libtpu"}, "cpu"),
+        (None, "", {}, None),
+        (None, "", {"libtpu", "jax_plugins"}, None),
+        (None, "TPU (/dev/accel0)", {"libtpu"}, None),
+        (None, "GPU (/dev/nvidia0)", {"libtpu"}, None),  # which check_accelerator tells
+        ("", "", {"libtpu"}, ""),
+        ("tpu", "", {"libtpu"}, "tpu"),
+    ],
+)
+def test_what_jax_may_look_for(monkeypatch, given, found, packages, expected):
+    monkeypatch.delenv("JAX_PLATFORMS")
+    if given is not None:
+        monkeypatch.setenv("JAX_PLATFORMS", given)
+    monkeypatch.setattr(libtpu, "accelerator", lambda: found)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name in packages or None)
+    libtpu.leave_libtpu_alone()
+    assert os.environ.get("JAX_PLATFORMS") == expected

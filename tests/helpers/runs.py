@@ -1,0 +1,130 @@
+"""A small corpus, its store and a tiny recipe: what tests of whole runs share."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+WORDS_TEXT = """
+the a one that bank river word company meaning context shall know by it keeps you vase
+broke film was good bad very not and or if then sat on mat cat dog saw with old new time
+year day
+"""
+WORDS = WORDS_TEXT.split()
+
+
+def make_corpus(path: Path, documents: int = 40, seed: int = 0) -> Path:
+    """A text file of made documents: a sentence a line, a blank line between documents."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for _ in range(documents):
+        for _ in range(rng.integers(4, 12)):
+            lines.append(" ".join(rng.choice(WORDS, rng.integers(4, 12))) + " .")
+        lines.append("")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def make_store(folder: Path) -> Path:
+    """A store of the made corpus with its own small WordPiece vocabulary, by the command."""
+    from firth.cli import main
+
+    corpus = make_corpus(folder / "corpus.txt")
+    arguments = f"prepare --input {corpus} --tokenizer {folder}/tok --train-tokenizer wordpiece "
+    arguments += f"--vocab-size 120 --sentences line --output {folder}/store"
+    assert main(arguments.split()) == 0
+    return folder / "store"
+
+
+TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evaluation, two epochs
+    "steps": 60,
+    "batch_size": 8,
+    "log_every": 5,
+    "model.num_layers": 2,
+    "model.hidden_size": 32,
+    "model.num_heads": 2,
+    "model.intermediate_size": 64,
+    "model.max_length": 32,
+    "data.heldout": 0.2,
+    "data.loader": "thread",  # which is there at once; TensorFlow takes seconds, and half a GB
+    "eval.every": 20,
+    "eval.batch_size": 8,
+    "eval.batches": 2,
+    "checkpoint.every": 7,
+    "progress": False,
+}
+
+
+def arguments(store, workdir, recipe="bert.py:tiny,length=32", **changes) -> list[str]:
+    """Command-line arguments of `firth train` for a tiny run; None leaves a field alone."""
+    fields = TINY | {"data.store": store} | {k.replace("__", "."): v for k, v in changes.items()}
+    return [f"--config={recipe}", f"--workdir={workdir}"] + [
+        f"--config.{name}={value}" for name, value in fields.items() if value is not None
+    ]
+
+
+CACHE = {  # compiled steps are shared between the processes of a test session
+    "JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / f"firth-tests-{os.getpid()}"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
+
+
+def start(argv: list[str], program=("-m", "firth", "train"), **environment) -> subprocess.Popen:
+    """`firth train` in a new process, on one CPU device unless XLA_FLAGS says otherwise."""
+    return subprocess.Popen(
+        [sys.executable, *program, *map(str, argv)],
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+# `python -c BY_TF_DATA FILE ARGUMENTS`: `firth train` in a process that has TensorFlow already, so
+# that tf.data takes over at once; the number of batches that it gave is written into FILE.
+BY_TF_DATA = """
+import sys
+from firth.data import prefetch, tensorflow
+from firth.cli import main
+
+given, take = [], prefetch._TfData.take
+
+def counted(source):
+    batch = take(source)
+    given.append(batch)
+    with open(sys.argv[1], "w") as file:
+        file.write(str(len(given)))
+    return batch
+
+prefetch._TfData.take = counted
+tensorflow.import_tensorflow()
+sys.exit(main(["train", *sys.argv[2:]]))
+"""
+
+
+def logged(workdir) -> list[dict]:
+    """The journal without its timings."""
+    lines = (Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    return [
+        {k: v for k, v in json.loads(line).items() if not k.startswith("perf/")} for line in lines
+    ]
+
+
+def final_state(workdir, step=TINY["steps"]):
+    """The raw state of a checkpoint, every leaf as numpy."""
+    folder = Path(workdir) / "checkpoints" / str(step) / "state"
+    leaves = jax.tree.leaves_with_path(ocp.PyTreeCheckpointer().restore(folder))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def assert_same_bytes(one, other, step=TINY["steps"]):
+    one, other = final_state(one, step), final_state(other, step)
+    assert one.keys() == other.keys()
+    for name in one:
+        assert one[name].tobytes() == other[name].tobytes(), name

@@ -1,0 +1,176 @@
+"""`firth score` against transformers, one text (and one mask) at a time."""
+
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+from helpers import xlnet as made_xlnet
+from helpers.families import make
+from helpers.models import WORDS, add_tokenizer, make_published
+
+import firth
+from firth import cli
+from firth.errors import FirthError
+from firth.inference.score import score
+from firth.models.model import create
+from firth.tokenizers.load import train_tokenizer
+from firth.weights.read import Saved
+from firth.weights.write import write_firth
+
+TEXTS = ["the cat sat on the mat .", "dogs ran", "", "a fish ate and a dog ate", "cat"]
+
+
+@pytest.fixture(scope="module")
+def torch():
+    import torch
+
+    return torch
+
+
+def made(tmp_path_factory, kind):
+    """(directory, transformers model) of one kind, with the small WordPiece tokenizer."""
+    directory = tmp_path_factory.mktemp(kind) / "m"
+    size = len(WORDS)
+    if kind == "causal":
+        ends = dict(eos_token_id=None, bos_token_id=None)
+        model = make(directory, "gpt2", "tanh", vocab_size=size, n_positions=40, **ends)
+    elif kind == "permutation":
+        model = made_xlnet.make(directory, vocab_size=size)
+    else:
+        model = make_published(directory, "BertForMaskedLM", vocab_size=size)
+    add_tokenizer(directory)
+    return directory, model
+
+
+@pytest.fixture(scope="module", params=["causal", "permutation", "pseudo"])
+def model(request, torch, tmp_path_factory):
+    return request.param, *made(tmp_path_factory, request.param)
+
+
+def expected(torch, kind, model, tokenizer, text):
+    """Log-probabilities of the text's tokens, each from its own forward pass."""
+    ids = tokenizer.encode([text])[0].ids.tolist()
+    values = []
+    for i, number in enumerate(ids):
+        with torch.no_grad():
+            if kind == "causal":
+                given = torch.tensor([[tokenizer.end_id, *ids[:i]]])
+                logits = model(given).logits[0, -1]
+            elif kind == "pseudo":
+                row = [tokenizer.cls_id, *ids, tokenizer.sep_id]
+                row[1 + i] = tokenizer.mask_id
+                logits = model(torch.tensor([row])).logits[0, 1 + i]
+            else:
+                n = len(ids)
+                place = np.arange(n)
+                blocked = torch.tensor((place >= place[:, None])[None]).float()
+                target = torch.tensor(np.eye(n)[None, [i]]).float()
+                segments = torch.zeros((1, n), dtype=torch.long)
+                found = model(
+                    torch.tensor([ids]),
+                    token_type_ids=segments,
+                    perm_mask=blocked,
+                    target_mapping=target,
+                )
+                logits = found.logits[0, 0]
+            values.append(float(logits.log_softmax(-1)[number]))
+    return values
+
+
+def test_every_token_as_in_transformers(torch, model):
+    kind, directory, theirs = model
+    encoder = firth.load(directory)
+    for text, found in zip(TEXTS, score(encoder, TEXTS), strict=True):
+        values = expected(torch, kind, theirs, encoder.tokenizer, text)
+        first = kind == "permutation"  # transformers lets the first see itself: nothing is before
+        np.testing.assert_allclose(found.log_probs[first:], values[first:], atol=1e-5)
+        assert found.kind == kind and len(found.tokens) == len(found.ids) == len(values)
+        np.testing.assert_allclose(found.total, found.log_probs.sum(), rtol=1e-6)
+
+
+def test_a_score_does_not_depend_on_its_batch(model):
+    encoder = firth.load(model[1])
+    alone = [score(encoder, [text])[0].log_probs for text in TEXTS]
+    for found, one in zip(score(encoder, TEXTS, batch_size=3), alone, strict=True):
+        np.testing.assert_allclose(found.log_probs, one, atol=1e-5)
+
+
+def test_the_end_of_the_text(model):
+    kind, directory, _ = model
+    encoder = firth.load(directory)
+    if kind != "causal":
+        with pytest.raises(FirthError, match="no end of the text to score"):
+            score(encoder, ["cat"], end=True)
+        return
+    [with_end], [without] = score(encoder, ["cat"], end=True), score(encoder, ["cat"])
+    assert with_end.ids == (*without.ids, encoder.tokenizer.end_id)
+    np.testing.assert_allclose(with_end.log_probs[:-1], without.log_probs, atol=1e-6)
+
+
+def test_the_command(model, tmp_path, capsys):
+    kind, directory, _ = model
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS) + "\n")
+    argv = f"score --model {directory} --input {tmp_path}/in.txt --output {tmp_path}/out.jsonl"
+    assert cli.main(argv.split()) == 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["text"] for line in lines] == TEXTS
+    found = score(firth.load(directory), TEXTS)
+    for line, one in zip(lines, found, strict=True):
+        np.testing.assert_allclose(line["log_probs"], one.log_probs, atol=2e-6)
+        assert tuple(line["tokens"]) == one.tokens and line["kind"] == kind
+    count = sum(len(one.ids) for one in found)
+    mean = -sum(one.total for one in found) / count
+    assert f"5 texts, {count} tokens, {mean:.4f} nats a token" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("\n", "in.txt is empty"), ("cat\n" + "the " * 60 + "\n", "in.txt:2 has 6[0-9] tokens")],
+)
+def test_bad_texts(content, reason, torch, tmp_path, tmp_path_factory, capsys):
+    directory, _ = made(tmp_path_factory, "causal")
+    (tmp_path / "in.txt").write_text(content)
+    argv = f"score --model {directory} --input {tmp_path}/in.txt --output {tmp_path}/out.jsonl"
+    assert cli.main(argv.split()) == 2
+    assert re.search(reason, capsys.readouterr().err)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_model_that_predicts_no_tokens(torch, tmp_path):
+    make_published(tmp_path / "m", "BertModel", vocab_size=len(WORDS))
+    add_tokenizer(tmp_path / "m")
+    with pytest.raises(FirthError, match="no head that predicts tokens"):
+        score(firth.load(tmp_path / "m"), ["cat"])
+
+
+def test_a_word_model_without_special_tokens(tmp_path):
+    """Transformer-XL over whole words, which know only <unk> and <eos>: each prefix read anew."""
+    words = train_tokenizer("word", ["the cat sat on the mat and the dog ran"], None)
+    spec = dict(
+        family="transformer_xl",
+        vocab_size=words.vocab_size,
+        num_layers=2,
+        hidden_size=16,
+        num_heads=2,
+        intermediate_size=24,
+        init_stddev=0.3,
+    )
+    words.save(tmp_path / "words")
+    params = create(spec, ("lm",)).init(jax.random.key(0), np.zeros((1, 4), int))["params"]
+    params = jax.tree.map(np.asarray, jax.device_get(params))
+    saved = Saved(
+        spec, ("lm",), 2, None, False, params, tmp_path, "firth", tokenizer_path=tmp_path / "words"
+    )
+    write_firth(tmp_path / "m", saved)
+    encoder = firth.load(tmp_path / "m")
+    texts = ["the cat ran", "mat", "on the mat the dog sat"]
+    for text, found in zip(texts, score(encoder, texts, end=True), strict=True):
+        assert found.tokens == (*text.split(), "<eos>")
+        for i, number in enumerate(found.ids):
+            out = encoder(tokens=[[words.end_id, *found.ids[:i]]])
+            values = np.asarray(jax.nn.log_softmax(out.logits["lm"][0, -1]))
+            np.testing.assert_allclose(found.log_probs[i], values[number], atol=1e-5)
+    out = encoder(texts)
+    assert out.tokens[1] == ["<eos>", "mat", "<eos>"]

@@ -1,0 +1,433 @@
+"""The loop's promises: exact resume, equal numbers on any mesh, nothing lost, nothing hidden."""
+
+import json
+import random
+import shutil
+import signal
+import time
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers.runs import (
+    TINY,
+    arguments,
+    assert_same_bytes,
+    final_state,
+    logged,
+    make_store,
+    start,
+)
+from quick import jit
+
+from firth import recipe, train
+from firth.cli import main
+from firth.errors import FirthError
+from firth.models.model import create
+from firth.objectives.mlm import MaskedLM
+from firth.run.program import make_step
+from firth.training import optim
+from firth.training.checkpoint import Checkpoints
+from firth.training.state import TrainState
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    return make_store(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def straight(store, tmp_path_factory):
+    """A workdir that was trained without interruption, in a process of its own."""
+    workdir = tmp_path_factory.mktemp("straight")
+    process = start(arguments(store, workdir))
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return workdir
+
+
+def test_the_run_learns_and_crosses_an_epoch_end(straight):
+    entries = logged(straight)
+    losses = [e["train/loss"] for e in entries if "train/loss" in e]
+    assert losses[-1] < losses[0] - 0.2
+    epochs = json.loads((straight / "epochs.json").read_text())
+    assert len(epochs["sizes"]) > 1, "one epoch was enough: the promise was not tested"
+
+
+def test_what_is_asked_for_every_so_many_steps_comes_then(straight):
+    entries, steps = logged(straight), TINY["steps"]
+    for tag, every in (("train/loss", "log_every"), ("eval/heldout/mlm_loss", "eval.every")):
+        found = [entry["step"] for entry in entries if tag in entry]
+        assert found == list(range(TINY[every], steps + 1, TINY[every])), tag
+    saved = {int(seal.stem) for seal in (straight / "seals").iterdir()}
+    assert saved >= {*range(7, steps, TINY["checkpoint.every"]), steps}
+
+
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
+def test_resume_is_exact(store, straight, tmp_path, sig):
+    process = start(arguments(store, tmp_path))
+    deadline = time.monotonic() + 120
+    while len(list((tmp_path / "seals").glob("*.json"))) < 1 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(sig)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == (-9 if sig == signal.SIGKILL else train.STOPPED), errors
+    assert not (tmp_path / "checkpoints" / str(TINY["steps"])).exists(), "it was over too soon"
+    second = start(arguments(store, tmp_path))
+    _, errors = second.communicate(timeout=300)
+    assert second.returncode == 0, errors
+    assert_same_bytes(straight, tmp_path)
+    assert logged(straight) == logged(tmp_path)
+
+
+def newest_step(workdir) -> int:
+    """The newest complete checkpoint; a save under way has a longer name."""
+    names = (folder.name for folder in (workdir / "checkpoints").glob("[0-9]*"))
+    return max((int(name) for name in names if name.isdigit()), default=0)
+
+
+@pytest.mark.slow
+def test_twenty_kills_change_nothing(store, tmp_path):
+    """SIGKILL at random times, a new process each time: the same bytes, the same journal."""
+    changes = dict(steps=400, log_every=10, eval__every=100, checkpoint__minutes=0.01)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    process = start(arguments(store, whole, **changes))
+    assert process.wait(timeout=600) == 0
+    rng, kills, reached = random.Random(0), 0, set()
+    while kills < 20:
+        process = start(arguments(store, killed, **changes))
+        newest = newest_step(killed)
+        target = newest + rng.randrange(0, 22)  # inside the steps, a save, or before the first
+        while process.poll() is None and newest < target:
+            time.sleep(rng.random() * 0.05)
+            newest = newest_step(killed)
+        time.sleep(rng.random() * 0.05)
+        assert process.poll() is None, f"finished after {kills} kills: give it more steps"
+        process.kill()
+        process.wait()
+        kills += 1
+        reached.add(newest)
+    process = start(arguments(store, killed, **changes))
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    assert len(reached) > 5, "the kills all fell at the same place"
+    assert_same_bytes(whole, killed, 400)
+    assert logged(whole) == logged(killed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mesh", [dict(data=8), dict(data=2, fsdp=2, tensor=2)])
+def test_eight_devices_equal_one(store, straight, tmp_path, mesh):
+    changes = {f"mesh.{axis}": size for axis, size in mesh.items()}
+    process = start(
+        arguments(store, tmp_path, **changes),
+        XLA_FLAGS="--xla_force_host_platform_device_count=8",
+    )
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "8 x" in (tmp_path / "env.txt").read_text()
+    for one, other in zip(logged(straight), logged(tmp_path), strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_allclose(one[name], other[name], rtol=2e-3, atol=2e-4, err_msg=name)
+
+
+def test_a_damaged_checkpoint_falls_back_and_the_result_is_the_same(store, straight, tmp_path):
+    workdir = tmp_path / "copy"
+    shutil.copytree(straight, workdir)
+    newest = workdir / "checkpoints" / str(TINY["steps"])
+    victim = max((p for p in newest.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    process = start(arguments(store, workdir))
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert victim.name in errors and "falling back" in errors
+    assert_same_bytes(straight, workdir)
+    assert logged(straight) == logged(workdir)
+
+
+# ------------------------------------------------------------------------- the step alone
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Model, objective, optimizer, schedule, config, state and batch of a tiny step."""
+    config = recipe.read_recipe("bert.py:tiny,length=16")
+    with config.unlocked():
+        config.model.update(
+            vocab_size=40, num_layers=1, hidden_size=16, num_heads=2, intermediate_size=32
+        )
+    config.model.max_length = 16
+    config.model.dropout = config.model.attention_dropout = 0.0
+    objective = MaskedLM(4, 40, (0, 2, 3), max_predictions=3, pairs="nsp")
+    model = create(config.model, objective.heads)
+    optimizer = optim.create_optimizer(config.optimizer)
+    schedule = optim.create_schedule({"name": "constant", "lr": 1e-3}, 100)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(5, 40, (8, 16)).astype(np.int32)
+    mask = np.arange(16) < rng.integers(4, 17, (8, 1))
+    batch = {
+        "tokens": np.where(mask, tokens, 0),
+        "segments": np.zeros((8, 16), np.int32),
+        "mask": mask,
+        "next": rng.integers(0, 2, 8).astype(np.int32),
+        "example": np.arange(8, dtype=np.uint32),
+        "copy": np.zeros(8, np.uint32),
+    }
+    batch = jax.tree.map(jnp.asarray, batch)
+    params = model.init(jax.random.key(0), tokens)["params"]
+    return model, objective, optimizer, schedule, config, params, batch
+
+
+def step_of(parts, **changes):
+    model, objective, optimizer, schedule, config, params, batch = parts
+    config = config.copy_and_resolve_references()
+    for name, value in changes.items():
+        config[name] = value
+    step = make_step(model, objective, optimizer, schedule, config)
+    return step, TrainState.create(params, optimizer), batch
+
+
+def test_accumulation_is_exact_for_weighted_losses(parts):
+    whole, state, batch = step_of(parts)
+    parted, _, _ = step_of(parts, accumulate=4)
+    one, measured_one, _ = jax.jit(whole)(state, batch)
+    four, measured_four, _ = jax.jit(parted)(state, batch)
+    for a, b in zip(jax.tree.leaves(one.opt_state), jax.tree.leaves(four.opt_state), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
+    for name in measured_one:
+        np.testing.assert_allclose(measured_one[name], measured_four[name], rtol=1e-5)
+
+
+def test_the_first_step_is_the_gradient_of_the_mean_loss(parts):
+    """Adam's first moment is (1 - b1) times the clipped gradient of an independent loss."""
+    model, objective, *_, params, batch = parts
+    step, state, _ = step_of(parts)
+    new, measured, _ = jax.jit(step)(state, batch)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(0), 0))
+    corrupted = objective.corrupt(batch, keys[0])
+
+    def mean_loss(params):
+        inputs = (corrupted[name] for name in ("tokens", "segments", "mask"))
+        _, logits = model.apply({"params": params}, *inputs)
+        chosen = jax.nn.log_softmax(logits["mlm"])[jnp.arange(8)[:, None], corrupted["positions"]]
+        picked = jnp.take_along_axis(chosen, corrupted["targets"][..., None], -1)[..., 0]
+        w = corrupted["target_weights"]
+        nsp = jax.nn.log_softmax(logits["nsp"])[jnp.arange(8), corrupted["next"]]
+        return -(picked * w).sum() / w.sum() - nsp.mean()
+
+    loss, grads = jax.value_and_grad(mean_loss)(params)
+    np.testing.assert_allclose(measured["loss"][0], loss, rtol=1e-5)
+    norm = np.sqrt(sum((np.asarray(g, np.float64) ** 2).sum() for g in jax.tree.leaves(grads)))
+    np.testing.assert_allclose(measured["grad_norm"][0], norm, rtol=1e-4)
+    moments = next(s.mu for s in new.opt_state if hasattr(s, "mu"))
+    for g, m in zip(jax.tree.leaves(grads), jax.tree.leaves(moments), strict=True):
+        np.testing.assert_allclose(m, 0.1 * g / max(norm, 1.0), rtol=2e-3, atol=1e-7)
+
+
+def test_a_non_finite_step_changes_nothing_but_the_counts(parts):
+    step, state, batch = step_of(parts)
+    params = jax.tree.map(lambda x: x, state.params)
+    params["nsp"]["dense"]["bias"] = jnp.array([jnp.nan, 0.0])
+    state = TrainState.create(params, parts[2])
+    new, measured, squares = jax.jit(step)(state, batch)
+    assert int(new.step) == 1 and int(new.skipped) == 1
+    assert not np.isfinite(measured["loss"][0]) and not np.isfinite(squares).all()
+    for a, b in zip(jax.tree.leaves(new.params), jax.tree.leaves(params), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for leaf in jax.tree.leaves(new.opt_state):
+        assert not np.asarray(leaf).any(), "the moments took in a non-finite gradient"
+
+
+def test_the_step_lowers_from_shapes_alone(parts):
+    step, state, batch = step_of(parts)
+    shapes = jax.eval_shape(lambda: (state, batch))
+    text = jax.jit(step).lower(*shapes).as_text()
+    assert "func.func public @main" in text
+
+
+def test_masks_change_with_the_step_and_the_seed(parts):
+    """The model of `parts` drops nothing, so that only the masks can change the loss."""
+    step, state, batch = step_of(parts)
+    other, _, _ = step_of(parts, seed=1)
+    run = jit(step)
+    a = run(state, batch)[1]["loss"][0]
+    assert a == run(state, batch)[1]["loss"][0]
+    assert a != run(state.replace(step=state.step + 1), batch)[1]["loss"][0]
+    assert a != jit(other)(state, batch)[1]["loss"][0]
+
+
+def test_dropout_changes_with_the_step_and_the_micro_batch(parts):
+    """Static masks stay those of the example, so that only dropout can change the loss."""
+    config = parts[4].copy_and_resolve_references()
+    with config.unlocked():
+        config.objective.static = True
+    still = (*parts[:4], config, *parts[5:])
+    config = config.copy_and_resolve_references()
+    config.model.dropout = config.model.attention_dropout = 0.3
+    moving = (create(config.model, parts[1].heads), *parts[1:4], config, *parts[5:])
+    twice = {name: jnp.repeat(x, 2, axis=0) for name, x in parts[-1].items()}
+
+    def losses(given):
+        """At step 0, at step 1, and of two micro-batches that are equal."""
+        step, state, batch = step_of(given)
+        run, parted = jit(step), jit(step_of(given, accumulate=2)[0])
+        later = state.replace(step=state.step + 1)
+        found = run(state, batch), run(later, batch), parted(state, twice)
+        return [float(measured["loss"][0]) for _, measured, _ in found]
+
+    still, moving = losses(still), losses(moving)
+    assert still == pytest.approx([still[0]] * 3, rel=1e-6)
+    first, later, parted = moving
+    assert min(abs(first - other) for other in (still[0], later, parted)) > 1e-4
+
+
+# ------------------------------------------------------------------------------- bad input
+
+
+def refused(capsys, argv) -> str:
+    """The one line that the command prints when it refuses, with status 2."""
+    assert main(["train", *map(str, argv)]) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines[-1].startswith("firth train: error: ")
+    return lines[-1]
+
+
+@pytest.mark.slow
+def test_divergence_stops_the_run_names_the_tensor_and_keeps_no_bad_checkpoint(
+    store, tmp_path, capsys
+):
+    changes = dict(schedule__lr=1e25, schedule__name="constant", schedule__warmup=0, steps=30)
+    line = refused(capsys, arguments(store, tmp_path, **changes))
+    assert "not finite" in line and "gradient of" in line
+    entries = logged(tmp_path)
+    assert entries[-1]["train/nonfinite"] == 1.0
+    for folder in (tmp_path / "checkpoints").glob("[0-9]*"):
+        for name, leaf in final_state(tmp_path, folder.name).items():
+            assert np.isfinite(leaf).all(), name
+    changes["nonfinite"] = "skip"
+    other = tmp_path / "skipping"
+    assert main(["train", *map(str, arguments(store, other, **changes))]) == 0
+    assert int(final_state(other, 30)["['skipped']"]) > 0
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(store, tmp_path, capsys):
+    work = tmp_path / "work"
+    cases = {
+        "data.store is not set": arguments("", work),
+        "no-such-store": arguments(tmp_path / "no-such-store", work),
+        "did you mean 'batch_size'": [*arguments(store, work), "--config.batchsize=3"],
+        "no recipe 'bart.py'": arguments(store, work, recipe="bart.py"),
+        "no size 'minni'": arguments(store, work, recipe="bert.py:minni"),
+        "position table": arguments(store, work, recipe="bert.py:tiny,length=64"),
+        "vocab_size is 50": arguments(store, work, model__vocab_size=50),
+        "multiple of": arguments(store, work, accumulate=3),
+        "needs data.view='pairs'": arguments(
+            store, work, recipe="bert.py:tiny,length=32,view=packed", objective__pairs="nsp"
+        ),
+        "data.order='sop', not 'pairs' and 'nsp'": arguments(store, work, objective__pairs="sop"),
+        "expected at least 50": arguments(store, work, objective__rate=0.02),
+        "optimizer.name='sgdd'": arguments(store, work, optimizer__name="sgdd"),
+        "schedule.name='cosine'": arguments(store, work, schedule__name="cosine"),
+        "--workdir is required": [f"--config={'bert.py:tiny'}"],
+    }
+    for expected, argv in cases.items():
+        assert expected in refused(capsys, argv), expected
+        assert not (work / "checkpoints").exists() and not (work / "config.json").exists()
+
+
+def test_a_workdir_of_another_config_is_refused(store, straight, capsys):
+    line = refused(capsys, arguments(store, straight, seed=7))
+    assert "seed: 0 there, 7 now" in line
+
+
+def test_two_runs_in_one_workdir_are_refused(store, tmp_path, capsys):
+    with train.lock_workdir(tmp_path):
+        assert "another run is using" in refused(capsys, arguments(store, tmp_path))
+
+
+def test_a_single_document_cannot_train_nsp(tmp_path, capsys):
+    corpus = tmp_path / "one.txt"
+    corpus.write_text("the bank by the river .\n" * 50)
+    command = f"prepare --input {corpus} --tokenizer {tmp_path}/tok --train-tokenizer wordpiece "
+    command += f"--vocab-size 60 --sentences line --output {tmp_path}/store"
+    assert main(command.split()) == 0
+    line = refused(capsys, arguments(tmp_path / "store", tmp_path / "work", data__heldout=0.0))
+    assert "document" in line
+
+
+def test_evaluate_measures_what_training_measured(straight, capsys):
+    assert main(["evaluate", "--workdir", str(straight)]) == 0
+    found = json.loads((straight / "evaluation.json").read_text())
+    last = logged(straight)[-1]
+    for name, value in found.items():
+        if name != "step":
+            np.testing.assert_allclose(last[f"eval/{name}"], value, rtol=1e-5)
+    with pytest.raises(FirthError, match="no checkpoint 3 under"):
+        Checkpoints(straight).restore_params(3)
+
+
+def test_evaluate_takes_another_store_and_more_of_it(store, straight, capsys):
+    """Held out is a fifth of the documents, of which training measured two batches."""
+    capsys.readouterr()
+    found = []
+    for changes in (["--config.eval.batches=1000"], [f"--config.data.heldout_store={store}"]):
+        assert main(["evaluate", "--workdir", str(straight), *changes]) == 0
+        assert changes[0].partition("=")[2] in capsys.readouterr().out
+        found.append(json.loads((straight / "evaluation.json").read_text()))
+    assert found[0]["eval.batches"] == 1000 and found[1]["data.heldout_store"] == str(store)
+    assert (
+        len(
+            {logged(straight)[-1]["eval/heldout/mlm_loss"]}
+            | {one["heldout/mlm_loss"] for one in found}
+        )
+        == 3
+    )
+    for changes, words in (
+        ("--config.eval.batches=many", "expected a value like 2"),
+        ("--config.steps=3", "a run is not measured by 'steps'"),
+        ("--best", "unexpected argument '--best'"),
+    ):
+        assert main(["evaluate", "--workdir", str(straight), changes]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_frozen_parameters_do_not_move(parts):
+    model, objective, _, schedule, config, params, batch = parts
+    config = config.copy_and_resolve_references()
+    config.optimizer.freeze = ("^encoder/",)
+    optimizer = optim.create_optimizer(config.optimizer)
+    step = jax.jit(make_step(model, objective, optimizer, schedule, config))
+    state = TrainState.create(params, optimizer)
+    new, _, _ = step(state, batch)
+    new, _, _ = step(new, batch)
+    for a, b in zip(
+        jax.tree.leaves(params["encoder"]), jax.tree.leaves(new.params["encoder"]), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    assert (params["nsp"]["dense"]["kernel"] != new.params["nsp"]["dense"]["kernel"]).all()
+
+
+def test_losses_run_inside_a_bound_model(parts):
+    """What `make_step` relies on: an objective's losses take a bound module."""
+    model, objective, *_, params, batch = parts
+    batch = objective.corrupt(batch, jax.random.key(1))
+    sums, _ = nn.apply(lambda m, b: objective.losses(m, b, train=False), model)(
+        {"params": params}, batch
+    )
+    assert set(sums) == set(objective.weights(batch)) == set(objective.coefficients)
+
+
+def test_a_run_goes_on_from_another_runs_checkpoint(store, straight, tmp_path, capsys):
+    """`resume` takes the whole state: at the last step of the other run nothing is left to do."""
+    assert main(["train", *map(str, arguments(store, tmp_path, resume=straight))]) == 0
+    assert not (tmp_path / "checkpoints" / str(TINY["steps"])).exists()
+    measured = logged(tmp_path)[-1]
+    for name, value in logged(straight)[-1].items():
+        np.testing.assert_allclose(measured[name], value, rtol=1e-4)
+    line = refused(capsys, arguments(store, tmp_path / "other", resume=tmp_path / "nowhere"))
+    assert "no checkpoint there" in line and not (tmp_path / "nowhere").exists()

@@ -1,0 +1,177 @@
+"""Checkpoints by way of process 0: the same files as any, to the byte, on any devices.
+
+Here process 0 is the only one; whole runs of several are in tests/train/test_jobs.py.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import ml_collections
+import numpy as np
+import pytest
+from helpers.jobs import end, start_job
+from helpers.states import assert_same_bytes, make_state, mesh, on
+from test_checkpoint import SHAPES, files_of, flip
+
+from firth.distributed import job
+from firth.errors import FirthError
+from firth.run.seeds import train_seeds
+from firth.training.checkpoint import Checkpoints
+from firth.training.gathered_checkpoint import Gathered, open_checkpoints
+from firth.training.remote_workdir import mirrored
+
+# Orbax leaves coroutines behind when a restore fails; not ours to await.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def save(saves, *steps):
+    for step in steps:
+        saves.save(step, on(mesh(), make_state(step))[0], {"window": {"loss": [0.1, step]}})
+        saves.wait()
+    saves.close()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A workdir with checkpoints 1 to 3, to be copied."""
+    workdir = tmp_path_factory.mktemp("saved")
+    save(Gathered(workdir, keep=3), 1, 2, 3)
+    return workdir
+
+
+@pytest.fixture
+def workdir(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "work")
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 1, 1)])
+def test_what_one_gathered_all_restore(saved, sizes):
+    shapes = on(mesh(*sizes), make_state(0))[1]
+    for kind in (Checkpoints, Gathered):
+        state, meta = kind(saved, read_only=True).restore(shapes)
+        assert_same_bytes(state, make_state(3))
+        assert meta == {"window": {"loss": [0.1, 3]}}
+        for leaf, shape in zip(jax.tree.leaves(state), jax.tree.leaves(shapes), strict=True):
+            assert leaf.sharding == shape.sharding
+    params = Checkpoints(saved, read_only=True).restore_params(2)[1]
+    assert_same_bytes(params, make_state(2)["params"])
+
+
+def test_what_all_saved_is_gathered(tmp_path):
+    save(Checkpoints(tmp_path), 4)
+    state, _ = Gathered(tmp_path).restore(SHAPES)
+    assert_same_bytes(state, make_state(4))
+    assert Gathered(tmp_path / "empty").restore(SHAPES) is None
+
+
+def test_damage_and_another_model_are_told_apart(workdir, caplog):
+    other = on(mesh(), make_state(0, width=32))[1]
+    with pytest.raises(FirthError, match=r"checkpoints/3 is sound but does not fit this model"):
+        Gathered(workdir).restore(other)
+    for path in files_of(workdir, 3):
+        flip(path)
+    saves = Gathered(workdir)
+    assert_same_bytes(saves.restore(SHAPES)[0], make_state(2))
+    assert "checkpoint 3 is damaged" in caplog.text and saves.steps() == [1, 2]
+    saves.discard_after(1)
+    assert saves.steps() == [1]
+
+
+def test_when_a_save_is_due(tmp_path):
+    saves = Gathered(tmp_path, every=3, minutes=0)
+    assert [saves.due(step) for step in (2, 3)] == [False, True] and saves.due(2, last=True)
+    assert saves.overdue()
+
+
+def test_the_bytes_of_any_array_come_through():
+    """Odd numbers of bytes, none, and values that a sum of floats would change."""
+    values = np.array([-0.0, np.nan, 1e-45, np.inf, 3.0], np.float32)
+    tree = [
+        values,
+        np.int32(-7),
+        np.zeros((0, 3), np.int8),
+        values.astype(jnp.bfloat16),
+        np.array([True]),
+    ]
+    tree = [np.asarray(leaf) for leaf in tree]
+    sharding = jax.sharding.NamedSharding(mesh(), jax.sharding.PartitionSpec())
+    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in tree]
+    assert_same_bytes(job.spread(tree, shapes), tree)
+
+
+def test_only_a_copy_of_several_processes_is_gathered(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRTH_CACHE", str(tmp_path / "cache"))
+    with mirrored("memory://gathered/run") as copy:
+        assert isinstance(open_checkpoints(copy), Checkpoints)
+        monkeypatch.setattr(job, "count", lambda: 2)
+        for place in (copy, copy / "seed-0"):
+            place.mkdir(exist_ok=True)
+            assert isinstance(open_checkpoints(place), Gathered)
+        config = ml_collections.ConfigDict({"seeds": "0,1"})
+        with pytest.raises(FirthError, match=r"seeds=0,1 at a URL: .* give a --workdir that all"):
+            train_seeds(config, copy, None)
+        monkeypatch.setattr(job, "number", lambda: 1)
+        second = open_checkpoints(copy)
+        assert second.first is None and second.steps() == [] and not second.overdue()
+        monkeypatch.setattr(job, "gather", lambda text="": [json.dumps([False, None]), text])
+        assert second.restore(SHAPES) is None
+        monkeypatch.undo()
+
+
+TWO = """
+import sys
+import jax
+from helpers.states import assert_same_bytes, make_state, on
+from firth.distributed import job
+from firth.training import partition
+from firth.training.gathered_checkpoint import Gathered, open_checkpoints
+from firth.training.remote_workdir import mirrored
+
+def check(saves, step):
+    state, meta = saves.restore(shapes)
+    assert meta == {"step": step}
+    spread = 0
+    for path, leaf in jax.tree.leaves_with_path(state):
+        [shard] = leaf.addressable_shards
+        whole = dict(jax.tree.leaves_with_path(make_state(step)))[path]
+        assert_same_bytes(shard.data, whole[shard.index])
+        spread += not leaf.is_fully_replicated
+    assert spread == 2, spread  # the kernel and its moment
+
+place, (url,) = job.from_command_line(sys.argv[1:])
+job.join(place)
+over = partition.create_mesh(dict(data=1, fsdp=2, tensor=1))
+shapes = on(over, make_state(0))[1]
+with mirrored(url) as workdir:
+    (workdir / "config.json").write_text("{}")
+    saves = open_checkpoints(workdir, keep=3)
+    assert isinstance(saves, Gathered) and saves.restore(shapes) is None
+    for step in (1, 2, 3):
+        saves.save(step, on(over, make_state(step))[0], {"step": step})
+    saves.wait()
+    check(saves, 3)
+    saves.discard_after(2)
+    check(saves, 2)
+    saves.close()
+job.gather()
+check(open_checkpoints(url, read_only=True), 2)
+job.gather()
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_with_a_url_between_them(tmp_path):
+    folders = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(folders)
+    url = f"file://{tmp_path}/far/run"
+    for status, text in end(
+        start_job(2, lambda _: ["-c", TWO, url], tmp_path / "c", PYTHONPATH=path)
+    ):
+        assert status == 0, text
+    saves = Checkpoints(tmp_path / "far" / "run", read_only=True)
+    assert saves.steps() == [1, 2]
+    assert_same_bytes(saves.restore(SHAPES)[0], make_state(2))
