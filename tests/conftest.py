@@ -15,10 +15,14 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK", "true")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+# Most of a test's time is the compiler's, which these halve. Slow tests compile as users do.
+QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
 def pytest_configure(config):
-    """Eight CPU devices in this process, and in none that it starts."""
+    """Eight CPU devices in this process, and in none that it starts; a quick compiler in both."""
+    if config.getoption("markexpr", "") == "not slow":
+        os.environ.setdefault("XLA_FLAGS", QUICK)
     config.pluginmanager.register(account.Account(), "account")
     if not config.getoption("numprocesses", None):  # else its workers run the tests
         import jax

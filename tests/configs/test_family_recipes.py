@@ -12,7 +12,6 @@ import pytest
 from firth import recipe
 from firth.errors import FirthError
 from firth.models.model import create, parameter_count
-from firth.objectives import carry_of
 from firth.run.experiment import create_model, create_objective
 from firth.training.optim import create_optimizer, create_schedule
 from firth.training.partition import create_mesh, shardings_of
@@ -152,7 +151,7 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     model = create(dict(config.model) | dict(vocab_size=99), ())
 
     def init(params):
-        return TrainState.create(params, optimizer, carry_of(objective, model, 8))
+        return TrainState.create(params, optimizer, objective.carry(model, 8))
 
     state = jax.eval_shape(init, params)
     assert bool(state.carry) == bool(config.objective.get("memory"))

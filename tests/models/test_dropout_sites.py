@@ -20,7 +20,6 @@ from helpers.dropout import EMBEDDING, RATES, dropped_as, recorded, sites
 from quick import jit
 
 from firth.models.model import bound, create, family
-from firth.objectives import carry_of
 from firth.run.outline import outline
 from firth.weights.read import read_model
 
@@ -108,9 +107,9 @@ def heads_of(model, tokens, segments, mask, *, train=True):
     apply = {
         "mlm": lambda: model.mlm(out.last),
         "lm": lambda: model.lm(out.last),
-        "nsp": lambda: model.nsp(out.pooled),
-        "sop": lambda: model.sop(out.pooled),
-        "rtd": lambda: model.rtd(out.last),
+        "nsp": lambda: model.head("nsp")(out.pooled),
+        "sop": lambda: model.head("sop")(out.pooled),
+        "rtd": lambda: model.head("rtd")(out.last),
         "classifier": lambda: model.classify(out, mask, train=train),
     }
     return {head: apply[head]() for head in model.heads}
@@ -204,7 +203,7 @@ def sites_of(run, function, key=True, **options):
         params = run.model.init(seed, tokens)["params"]
         batch = {name: jnp.zeros(x.shape, x.dtype) for name, x in run.batch.items()}
         batch = run.objective.corrupt(batch, seed)
-        if carry := carry_of(run.objective, run.model, len(batch["tokens"])):
+        if carry := run.objective.carry(run.model, len(batch["tokens"])):
             batch |= {"carry": carry}
         rngs = {"dropout": seed} if key else None
         return bound(run.model, functools.partial(function, **options))(params, batch, rngs=rngs)

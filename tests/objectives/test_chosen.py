@@ -74,7 +74,7 @@ def learned(corpus):
             counts=lambda: np.bincount(store.tokens, minlength=tokenizer.vocab_size),
             load=lambda source: stand_in_teacher(spec),
         )
-        getattr(objective, "masked", objective).check(config.data)
+        objective.check(config.data)
         view = create_view(config.data, store, tokenizer, 0, None)
         rows = view.batch(0, ROWS)
         batch = jit(objective.corrupt)(rows, jax.random.key(0))

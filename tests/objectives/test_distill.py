@@ -11,9 +11,9 @@ import pytest
 
 from firth.errors import FirthError
 from firth.models.model import bound, create, overlay
-from firth.objectives import Given
-from firth.objectives.distill import Distill, from_config
+from firth.objectives.distill import Distill
 from firth.objectives.mlm import MaskedLM
+from firth.objectives.objective import Sources
 from firth.run.experiment import create_model
 from firth.weights.read import Saved
 
@@ -183,12 +183,12 @@ def test_teachers_that_cannot_teach_are_refused(teacher):
     fields = dict(mask_rate=0.8, random_rate=0.1)
 
     def build(saved, vocabulary=V, **more):
-        given = Given(
+        sources = Sources(
             SimpleNamespace(**vars(tokenizer) | dict(vocab_size=vocabulary)),
             body=STUDENT,
             load=lambda source: saved,
         )
-        return from_config(dict(fields) | dict(teacher="t") | more, given)
+        return Distill.from_config(dict(fields) | dict(teacher="t") | more, sources)
 
     assert build(teacher).width == 24
     with pytest.raises(FirthError, match="has no masked LM head to learn from; it has nsp"):

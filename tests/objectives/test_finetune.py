@@ -12,8 +12,8 @@ from quick import jit
 
 from firth.errors import FirthError
 from firth.models.model import bound, create
-from firth.objectives import Given
-from firth.objectives.finetune import from_config, swap_texts
+from firth.objectives.finetune import Finetune, swap_texts
+from firth.objectives.objective import Sources
 from firth.run.experiment import create_objective
 
 B, L, V, C = 6, 8, 23, 3
@@ -31,7 +31,7 @@ SPEC = dict(
 
 
 def build(kind, labels, **spec):
-    objective = from_config({}, Given(None, SimpleNamespace(kind=kind)))
+    objective = Finetune.from_config({}, Sources(None, SimpleNamespace(kind=kind)))
     return objective, create(SPEC | spec, objective.heads, num_labels=labels)
 
 
@@ -157,7 +157,7 @@ GPT = SPEC | dict(family="gpt", embedding_dropout=0.0)
 
 def gpt(body=GPT, **fields):
     task = SimpleNamespace(kind="classification", text_columns=("a", "b"), name="made")
-    objective = from_config(fields, Given(None, task, body=body))
+    objective = Finetune.from_config(fields, Sources(None, task, body=body))
     model = create(body, objective.heads, num_labels=C)
     params = jit(model.init)(jax.random.key(0), np.zeros((1, L), int))["params"]
     params = jax.tree.map(
@@ -209,7 +209,7 @@ def test_the_auxiliary_loss_is_a_mean_over_each_texts_tokens():
 def test_additions_that_do_not_fit():
     single = SimpleNamespace(kind="classification", text_columns=("a",), name="sst2")
     with pytest.raises(FirthError, match="'sst2' has one"):
-        from_config(dict(both_orders=True), Given(None, single))
+        Finetune.from_config(dict(both_orders=True), Sources(None, single))
     with pytest.raises(FirthError, match="expected 0 or more"):
         gpt(lm_weight=-1.0)
     with pytest.raises(FirthError, match=r"'finetune' cannot train .*'bert'"):

@@ -13,8 +13,8 @@ from quick import jit
 
 from firth.errors import FirthError
 from firth.models.model import create
-from firth.objectives import Given
-from firth.objectives.mlm import COUNTINGS, MASKINGS, MaskedLM, from_config
+from firth.objectives.mlm import COUNTINGS, MASKINGS, MaskedLM
+from firth.objectives.objective import Sources
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, CLS, SEP)
@@ -255,16 +255,16 @@ TOKENIZER = SimpleNamespace(
 
 
 def test_from_config_takes_its_ids_from_the_tokenizer():
-    objective = from_config(dict(FIELDS, pairs="nsp"), Given(TOKENIZER))
+    objective = MaskedLM.from_config(dict(FIELDS, pairs="nsp"), Sources(TOKENIZER))
     assert set(objective.special_ids) == {PAD, CLS, SEP} and objective.mask_id == MASK
     assert objective.rates == (0.8, 0.1) and objective.vocab_size == V
     assert objective.reserved_ids == (0, 1, 2, 3, 4)
     alone = SimpleNamespace(**vars(TOKENIZER) | {"sep_id": None})
-    assert set(from_config(dict(FIELDS), Given(alone)).special_ids) == {PAD, CLS}
+    assert set(MaskedLM.from_config(dict(FIELDS), Sources(alone)).special_ids) == {PAD, CLS}
 
 
 def test_a_config_without_the_newer_fields_is_that_of_bert():
-    objective = from_config(dict(FIELDS), Given(TOKENIZER))
+    objective = MaskedLM.from_config(dict(FIELDS), Sources(TOKENIZER))
     assert (objective.counting, objective.mask_specials, objective.random_specials) == (
         "round",
         False,
@@ -274,7 +274,7 @@ def test_a_config_without_the_newer_fields_is_that_of_bert():
 
 def test_a_config_may_ask_for_what_roberta_does():
     roberta = dict(counting="floor", mask_specials=True, random_specials=False)
-    objective = from_config(FIELDS | roberta, Given(TOKENIZER))
+    objective = MaskedLM.from_config(FIELDS | roberta, Sources(TOKENIZER))
     assert {name: getattr(objective, name) for name in roberta} == roberta
 
 
@@ -282,7 +282,7 @@ def test_a_config_may_ask_for_what_roberta_does():
 def test_a_config_by_frequency_gets_its_weights_from_the_counts(fields, smoothing):
     counts = np.arange(V) ** 2
     fields = FIELDS | {"masking": "frequency"} | fields
-    weights = from_config(fields, Given(TOKENIZER, counts=lambda: counts)).token_weights
+    weights = MaskedLM.from_config(fields, Sources(TOKENIZER, counts=lambda: counts)).token_weights
     assert set(np.flatnonzero(weights == 0)) == {0, 1, 2, 3, 4}
     np.testing.assert_allclose(weights[[5, 40]], [25**-smoothing, 1600**-smoothing], rtol=1e-6)
 
@@ -291,7 +291,7 @@ def test_a_config_by_frequency_gets_its_weights_from_the_counts(fields, smoothin
 @pytest.mark.parametrize("counting", COUNTINGS)
 def test_every_masking_and_counting_gives_batches_of_the_same_form(clean, masking, counting):
     fields = FIELDS | {"masking": masking, "counting": counting}
-    objective = from_config(fields, Given(TOKENIZER, counts=lambda: np.ones(V)))
+    objective = MaskedLM.from_config(fields, Sources(TOKENIZER, counts=lambda: np.ones(V)))
     batch = jit(objective.corrupt)(clean, jax.random.key(0))
     for name in ("positions", "targets", "target_weights"):
         assert batch[name].shape == (B, L)
@@ -322,18 +322,20 @@ def test_every_masking_and_counting_gives_batches_of_the_same_form(clean, maskin
 )
 def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(FirthError, match=message):
-        from_config(FIELDS | changes, Given(TOKENIZER))
+        MaskedLM.from_config(FIELDS | changes, Sources(TOKENIZER))
 
 
 def test_random_tokens_need_a_vocabulary_with_tokens_that_are_not_special():
     tokenizer = SimpleNamespace(**vars(TOKENIZER) | {"special_ids": frozenset(range(V))})
     with pytest.raises(FirthError, match=r"random_specials=False leaves no .* all 41 tokens"):
-        from_config(FIELDS | {"random_specials": False}, Given(tokenizer))
+        MaskedLM.from_config(FIELDS | {"random_specials": False}, Sources(tokenizer))
 
 
 def test_a_tokenizer_without_a_mask_or_word_starts_is_refused():
     with pytest.raises(FirthError, match="mask token"):
-        from_config(dict(FIELDS), Given(SimpleNamespace(**vars(TOKENIZER) | {"mask_id": None})))
+        MaskedLM.from_config(
+            dict(FIELDS), Sources(SimpleNamespace(**vars(TOKENIZER) | {"mask_id": None}))
+        )
 
 
 @pytest.mark.parametrize("masking", ["word", "ngram", "span"])
@@ -344,4 +346,4 @@ def test_a_masking_of_words_needs_the_word_starts_of_its_vocabulary(masking):
     ):
         tokenizer = SimpleNamespace(**vars(TOKENIZER) | {"word_starts": starts})
         with pytest.raises(FirthError, match=message):
-            from_config(FIELDS | {"masking": masking}, Given(tokenizer))
+            MaskedLM.from_config(FIELDS | {"masking": masking}, Sources(tokenizer))

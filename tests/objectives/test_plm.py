@@ -14,7 +14,8 @@ from scipy.stats import chisquare
 
 from firth.errors import FirthError
 from firth.models.model import bound, create
-from firth.objectives import Given, plm, spans
+from firth.objectives import plm, spans
+from firth.objectives.objective import Sources
 
 WORDY = (np.arange(60) % 4 == 0).view(Hashable)
 STARTS = (np.random.default_rng(3).random(60) < 0.6).view(Hashable)
@@ -307,4 +308,6 @@ def test_only_a_body_with_two_streams():
         pad_id, cls_id, sep_id, word_starts = 0, 1, 2, STARTS
 
     with pytest.raises(FirthError, match="needs a content and a query stream"):
-        plm.from_config(dict(max_predictions=4), Given(Tokenizer(), body=dict(family="bert")))
+        plm.PermutationLM.from_config(
+            dict(max_predictions=4), Sources(Tokenizer(), body=dict(family="bert"))
+        )

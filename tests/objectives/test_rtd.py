@@ -12,9 +12,9 @@ from scipy.stats import chisquare
 
 from firth.errors import FirthError
 from firth.models.model import bound, overlay
-from firth.objectives import Given
 from firth.objectives.mlm import MaskedLM
-from firth.objectives.rtd import VARIANTS, ReplacedTokens, from_config
+from firth.objectives.objective import Sources
+from firth.objectives.rtd import VARIANTS, ReplacedTokens
 from firth.objectives.sample import sample
 from firth.run.experiment import create_model
 
@@ -201,7 +201,7 @@ def test_the_model_sees_the_original_nowhere_but_where_it_stands(clean):
     P = batch["positions"].shape[1]
     certain = 1e3 * jax.nn.one_hot(jnp.full((B, P), 7), V)  # whatever it is, 7 is drawn
     hidden_from = batch | {"original": jnp.where(batch["tokens"] == 4, 9, batch["original"])}
-    logits = bound(model, lambda m, t, s, k: m.rtd(m.encoder(t, s, k).last))
+    logits = bound(model, lambda m, t, s, k: m.head("rtd")(m.encoder(t, s, k).last))
     seen, other = (
         logits(params, objective.fill(certain, b), b["segments"], b["mask"])
         for b in (batch, hidden_from)
@@ -221,7 +221,7 @@ def test_losses_against_numpy(clean):
             index = b["positions"][..., None]
             logits = m.generate(jnp.take_along_axis(hidden, index, axis=1))
             filled = objective.fill(logits, b)
-            detected = m.rtd(m.encoder(filled, b["segments"], b["mask"]).last)
+            detected = m.head("rtd")(m.encoder(filled, b["segments"], b["mask"]).last)
             return objective.losses(m, b, train=False), filled, detected, logits.argmax(-1)
 
         (sums, metrics), filled, detected, best = bound(model, everything)(params, batch)
@@ -336,7 +336,9 @@ def test_generators_that_cannot_fill_this_corpus_are_refused():
     fields = dict(mask_rate=0.85, random_rate=0.0, sharing="none", generator_from="g")
 
     def build(generator):
-        return from_config(dict(fields), Given(tokenizer, load=lambda source: generator))
+        return ReplacedTokens.from_config(
+            dict(fields), Sources(tokenizer, load=lambda source: generator)
+        )
 
     assert build(saved()).trained
     with pytest.raises(FirthError, match="generator_from=g has no masked LM head"):

@@ -56,7 +56,7 @@ def parameters(model, seed=0, spread=0.5):
 
 
 def gradient_of(objective, model):
-    frozen = optim.path_mask(getattr(objective, "frozen", ()))
+    frozen = optim.path_mask(objective.frozen)
     return make_gradient(model, objective, frozen, ConfigDict(dict(accumulate=1)))
 
 
@@ -194,7 +194,7 @@ def test_replaced_tokens_weigh_the_generator_and_what_learns_from_it(clean, chan
         at_slots = jnp.take_along_axis(words, b["positions"][..., None], 1)
         filled = objective.fill(at_slots, b)
         last = m.encoder(filled, b["segments"], b["mask"]).last
-        found = m.rtd(last) if "electra" in variant else m.mlm(last)
+        found = m.head("rtd")(last) if "electra" in variant else m.mlm(last)
         return words, filled, found, m.copies(last) if variant == "all_tokens" else None
 
     words, filled, found, copies = read(model, logits, params, batch)
@@ -276,7 +276,7 @@ def test_distillation_weighs_three_terms_and_the_teacher_drops_nothing(clean, ch
 
     def logits(m, b):
         last, taught = hidden(m, b).last, hidden(m.teacher, b).last
-        bridged = m.bridge(last) if "bridge" in objective.heads else None
+        bridged = m.head("bridge")(last) if "bridge" in objective.heads else None
         return m.mlm(last), m.teacher.mlm(taught), bridged, taught
 
     ours, theirs, state, taught = read(model, logits, params, batch)

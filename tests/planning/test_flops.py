@@ -7,10 +7,11 @@ import jax
 import pytest
 from jax.extend.core import Literal
 
-from firth import recipe
+from firth import recipe, registry
 from firth.models import FAMILIES
 from firth.models.model import family
 from firth.objectives import OBJECTIVES
+from firth.objectives.objective import Objective
 from firth.planning import flops
 from firth.planning.memory import laid_out
 from firth.run.outline import outline
@@ -144,8 +145,10 @@ def test_attention_of_modernbert_by_its_reach():
 
 def test_every_family_and_every_pretraining_objective_has_a_formula():
     for name in FAMILIES:
-        assert flops.body.dispatch(family(name).Config) is not flops.body.dispatch(object)
-    assert len(flops.learned.registry) - 1 == len(OBJECTIVES.keys() - {"finetune"})
+        assert callable(family(name).Config.products)
+    for name in OBJECTIVES.keys() - {"finetune"}:
+        found = registry.find("objective.name", name, OBJECTIVES)
+        assert found.products is not Objective.products
 
 
 def test_six_flops_a_parameter_and_token():

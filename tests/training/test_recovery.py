@@ -11,7 +11,6 @@ from helpers.steps import ROWS, made_batch, small
 from quick import jit
 
 from firth.errors import FirthError
-from firth.objectives import carry_of
 from firth.run.outline import outline
 from firth.run.program import make_step
 from firth.training.optim import create_optimizer, create_schedule
@@ -118,7 +117,7 @@ def remembering():
     schedule = create_schedule(config.schedule, 10)
     batch = made_batch(run.batch, np.random.default_rng(0)) | {"reset": np.zeros(ROWS, bool)}
     params = jit(run.model.init)(jax.random.key(0), batch["tokens"])["params"]
-    carry = carry_of(objective, run.model, ROWS)
+    carry = objective.carry(run.model, ROWS)
     step = jit(make_step(run.model, objective, optimizer, schedule, config))
 
     def poisoned(state, poison=0.0):

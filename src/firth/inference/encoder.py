@@ -13,12 +13,11 @@ import numpy as np
 from firth.errors import FirthError
 from firth.inference.batching import pad_rows
 from firth.inference.inputs import Text
+from firth.models.heads import find_head
 from firth.models.model import family, longest
 from firth.tokenizers.frame import Frame, frame_of, truncation
 from firth.weights.read import Saved, read_model
 from firth.weights.write import write_published
-
-TOKEN_HEADS = frozenset({"mlm", "lm", "rtd", "copy"})  # their logits have an axis L
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +137,9 @@ class Encoder:
             parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:count], found))
         whole = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         logits = whole["logits"]
-        for head in TOKEN_HEADS & logits.keys():
-            logits[head] = logits[head][:, :length]
+        for head in logits:
+            if find_head(head).per_token:
+                logits[head] = logits[head][:, :length]
         if attentions:
             attended = whole["attentions"].swapaxes(0, 1)[..., :length, :length]
         return Representation(

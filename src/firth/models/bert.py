@@ -22,6 +22,7 @@ from firth.layers.transformer import (
     layer_norm,
 )
 from firth.models.model import Encoded, sized
+from firth.models.products import transformer
 from firth.tokenizers.frame import BERT
 
 # (layers, hidden size): the paper's two and the 24 miniatures of Turc et al. 2019, whose named
@@ -74,6 +75,7 @@ class Config:
     glorot_edges: ClassVar[bool] = False  # see `layers.transformer.edge_initializer`
     attention_output_dropout: ClassVar[bool] = True  # before the residual sum
     causal: ClassVar[bool] = False  # whether a token sees only those before it
+    products = transformer  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True  # of the head that scores the next token
 
     vocab_size: int = 30522

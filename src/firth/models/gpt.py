@@ -17,6 +17,7 @@ from firth.layers.dropout import Dropout
 from firth.layers.transformer import check_body, initializer, layer_norm
 from firth.models import bert
 from firth.models.model import Encoded, sized
+from firth.models.products import transformer
 from firth.tokenizers.frame import GPT
 
 # (layers, hidden size): base is the paper's, the others train on a laptop.
@@ -53,6 +54,7 @@ class Config:
     first_position: ClassVar[int] = 0
     type_vocab_size: ClassVar[int] = 1
     causal: ClassVar[bool] = True
+    products = transformer  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = False
     pre_norm: ClassVar[bool] = False
 

@@ -11,12 +11,9 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth.errors import FirthError
-from firth.layers.heads import ClassifierHead, LanguageModelHead, MaskedLMHead, TokenHead
-from firth.layers.transformer import dense, edge_initializer
 from firth.models import FAMILIES
+from firth.models.heads import find_head, key_of
 
-# Heads that a model keeps beyond the run that made it; a bridge means nothing without its teacher.
-HEADS = ("mlm", "lm", "nsp", "sop", "rtd", "copy", "classifier")
 EMBEDDINGS = frozenset({"word", "position", "type", "norm"})  # what a tied generator shares
 BODIES = frozenset(
     {"encoder", "generator", "teacher"}
@@ -60,55 +57,24 @@ class Model(nn.Module):
     scores_against: int = 0  # width of the word table of the MLM head; 0: the encoder's own
 
     def setup(self):
-        """Name the parts."""
-        c = self.encoder.config
-
-        def pairs(name):
-            return ClassifierHead(c, 2, name=name)
-
-        if "mlm" in self.heads:
-            self.mlm_head = MaskedLMHead(c, self.scores_against, name="mlm")
-        if "lm" in self.heads:
-            self.lm_head = LanguageModelHead(c, name="lm")
-        if "nsp" in self.heads:
-            self.nsp_head = pairs("nsp")
-        if "sop" in self.heads:
-            self.sop_head = pairs("sop")
-        if "rtd" in self.heads:
-            self.rtd_head = TokenHead(c, name="rtd")
-        if "copy" in self.heads:
-            self.copy_head = dense(c, 1, "copy", bias=True, init=edge_initializer(c))
-        if "bridge" in self.heads:
-            self.bridge_head = dense(c, self.teacher.encoder.config.hidden_size, "bridge")
-        if "classifier" in self.heads:
-            self.classifier_head = ClassifierHead(
-                c,
-                self.num_labels,
-                self.classifier_dropout,
-                c.classifier_hidden,
-                name="classifier",
-            )
+        """Build the heads; each is an attribute, so that objectives may call it."""
+        for name in self.heads:
+            setattr(self, f"{key_of(name)}_head", find_head(name).build(self, key_of(name)))
 
     def __call__(self, tokens_BL, segments_BL=None, mask_BL=None, *, attentions=False):
         """Encode without dropout and apply every head; returns (Encoded, {head: logits})."""
         out = self.encoder(tokens_BL, segments_BL, mask_BL, attentions=attentions)
-        apply = {
-            "mlm": lambda: self.mlm(out.last),
-            "lm": lambda: self.lm(out.last),
-            "nsp": lambda: self.nsp(out.pooled),
-            "sop": lambda: self.sop(out.pooled),
-            "rtd": lambda: self.rtd(out.last),
-            "copy": lambda: self.copies(out.last),
-            "bridge": lambda: self.bridge(out.last),
-            "classifier": lambda: self.classify(out, mask_BL),
-        }
-        logits = {head: apply[head]() for head in self.heads}
+        logits = {name: find_head(name).logits(self, name, out, mask_BL) for name in self.heads}
         if self.is_initializing():  # the second model gets its parameters too
             if self.generator:
                 self.generate(self.generator_hidden(tokens_BL, segments_BL, mask_BL, train=False))
             if self.teacher:
                 self.teacher(tokens_BL, segments_BL, mask_BL)
         return out, logits
+
+    def head(self, name: str) -> nn.Module:
+        """The module of a head, to be applied to hidden states or the pooled output."""
+        return getattr(self, f"{key_of(name)}_head")
 
     def mlm(self, hidden_BMD):
         """Vocabulary logits float32 [B, M, V] at gathered positions."""
@@ -118,25 +84,9 @@ class Model(nn.Module):
         """Vocabulary logits float32 [B, L, V] of the token after each, or at it for XLNet."""
         return self.lm_head(hidden_BLD, self.encoder.decode)
 
-    def nsp(self, pooled_BD):
-        """Logits float32 [B, 2]: 0 the second text follows the first, 1 it was drawn at random."""
-        return self.nsp_head(pooled_BD)
-
-    def sop(self, pooled_BD):
-        """Logits float32 [B, 2]: 0 the two texts are in order, 1 they are swapped."""
-        return self.sop_head(pooled_BD)
-
-    def rtd(self, hidden_BLD):
-        """Logits float32 [B, L] that a token was replaced."""
-        return self.rtd_head(hidden_BLD)
-
     def copies(self, hidden_BLD):
         """Logits float32 [B, L] that a token is the original (All-tokens MLM)."""
-        return self.copy_head(hidden_BLD)[..., 0].astype(jnp.float32)
-
-    def bridge(self, hidden_BLD):
-        """Hidden states mapped to the teacher's width [B, L, D_teacher]."""
-        return self.bridge_head(hidden_BLD)
+        return self.head("copy")(hidden_BLD)[..., 0].astype(jnp.float32)
 
     def classify(self, out: Encoded, mask_BL=None, *, train=False):
         """Logits float32 [B, C] from the pooled output, or where the family's classifier has a
@@ -259,9 +209,9 @@ def _encoder(spec, heads) -> tuple[nn.Module, float]:
             f"model has no field {', '.join(unknown)}; the fields are {', '.join(sorted(known))}"
         )
     config = module.Config(**fields)
-    on_pooled = ("nsp", "sop", "classifier") if classifies_pooled(config) else ("nsp", "sop")
     for head in heads:
-        if head in on_pooled and not config.pooler:
+        pooled = classifies_pooled(config) if head == "classifier" else find_head(head).on_pooled
+        if pooled and not config.pooler:
             raise FirthError(
                 f"head {head!r} needs a pooled output, which this model lacks"
                 + (": set model.pooler" if "pooler" in known else "")

@@ -27,6 +27,7 @@ from firth.layers.transformer import (
 )
 from firth.models import bert
 from firth.models.model import Encoded, sized
+from firth.models.products import with_local_layers
 from firth.tokenizers.frame import BERT
 
 # (layers, hidden size, heads, MLP width); base and large are the published ones.
@@ -64,6 +65,7 @@ class Config:
     glorot_edges: ClassVar[bool] = False
     pre_norm: ClassVar[bool] = True
     causal: ClassVar[bool] = False
+    products = with_local_layers  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True
     type_vocab_size: ClassVar[int] = 1
     pooler: ClassVar[bool] = False

@@ -16,6 +16,7 @@ from firth.layers.relative import Stack, distances, empty_memory, remember, sigh
 from firth.layers.transformer import check_body, initializer
 from firth.models import bert
 from firth.models.model import Encoded, sized
+from firth.models.products import relative
 
 # (layers, hidden size): base and large are the published ones.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)} | {
@@ -48,6 +49,7 @@ class Config:
     truncated: ClassVar[bool] = False
     glorot_edges: ClassVar[bool] = False
     causal: ClassVar[bool] = False
+    products = relative  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True
     segments: ClassVar[bool] = True
     scales_embeddings: ClassVar[bool] = False

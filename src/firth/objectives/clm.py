@@ -5,17 +5,18 @@ attend to is handed from batch to batch. B rows, L length, V vocabulary.
 """
 
 import dataclasses
-from typing import ClassVar
 
 import jax.numpy as jnp
 
 from firth.errors import FirthError
 from firth.models.model import family
+from firth.models.products import next_words
 from firth.objectives.losses import cross_entropy
+from firth.objectives.objective import Objective, Sources
 
 
 @dataclasses.dataclass(frozen=True)
-class CausalLM:
+class CausalLM(Objective):
     """Predict the next token at every place; `memory` places of earlier segments are kept.
 
     A batch may hold `following` int [B], the token after a row's last one; without it the last
@@ -24,9 +25,17 @@ class CausalLM:
 
     memory: int = 0
 
-    heads: ClassVar[tuple] = ("lm",)
-    coefficients: ClassVar[dict] = {"lm": 1.0}
-    bidirectional: ClassVar[bool] = False
+    heads = ("lm",)
+    coefficients = {"lm": 1.0}  # noqa: RUF012 (frozen)
+    bidirectional = False
+
+    @classmethod
+    def from_config(cls, fields: dict, sources: Sources) -> "CausalLM":
+        """Build it from a config's `objective` section; FirthError for a body without memory."""
+        objective = cls(**fields)
+        if objective.memory:
+            check_memory(sources.body)
+        return objective
 
     def __post_init__(self):
         if self.memory < 0:
@@ -56,6 +65,13 @@ class CausalLM:
             "targets": targets_BL,
             "target_weights": weights_BL.astype(jnp.float32),
         }
+
+    def products(self, model, *, rows, length, micro):
+        """See `Objective.products`."""
+        c, shape = model.encoder.config, dict(rows=rows, length=length, micro=micro)
+        memory = dict(memory=self.memory) if self.memory else {}
+        yield from c.products(**shape, **memory)
+        yield next_words(c, rows * length)
 
     def weights(self, batch):
         """Number of predicted tokens."""
@@ -98,14 +114,6 @@ def check_view(data, memory: int):
             f"objective.memory={memory} needs data.view='streams', not {data.view!r}: other views "
             "shuffle their rows, so that a memory would be that of another text"
         )
-
-
-def from_config(fields: dict, given) -> CausalLM:
-    """Build from a config's `objective` section."""
-    objective = CausalLM(**fields)
-    if objective.memory:
-        check_memory(given.body)
-    return objective
 
 
 def check_memory(body: dict):

@@ -12,12 +12,14 @@ import jax.numpy as jnp
 
 from firth.errors import FirthError
 from firth.models.model import family
+from firth.models.products import Product, masked_words
 from firth.objectives import mask, mlm
 from firth.objectives.losses import cross_entropy
+from firth.objectives.objective import Objective, Sources
 
 
 @dataclasses.dataclass(frozen=True)
-class Distill:
+class Distill(Objective):
     """`soft`, `hard` and `cosine` are the weights of the three terms (5, 2 and 1 in the code).
 
     `layers` are those of the teacher that the student's are copied from at the start, with the
@@ -35,7 +37,28 @@ class Distill:
     masked_only: bool = False
     layers: tuple[int, ...] = ()
     width: int = 0  # the student's hidden size
+
+    bidirectional = True
     frozen = ("^teacher/",)
+
+    @classmethod
+    def from_config(cls, fields: dict, sources: Sources) -> "Distill":
+        """Build it from a config's `objective` section.
+
+        Raises FirthError for a teacher that is not there or has another vocabulary.
+        """
+        own = {f.name for f in dataclasses.fields(cls)} - {"masked", "teacher", "width"}
+        chosen = {name: fields.pop(name) for name in own & fields.keys()}
+        source = fields.pop("teacher", "")
+        if not source:
+            raise FirthError(
+                "objective.teacher is not set; give a directory, a workdir or hf:org/name"
+            )
+        teacher = sources.load(source)
+        check_vocabulary(teacher, source, sources.tokenizer)
+        chosen["layers"] = tuple(chosen.get("layers", ()))
+        chosen["width"] = sources.body["hidden_size"]
+        return cls(mlm.MaskedLM.from_config(fields, sources), teacher, **chosen)
 
     def __post_init__(self):
         if self.temperature <= 0:
@@ -92,9 +115,26 @@ class Distill:
         encoder["stack"] = {f"layer_{i}": stack[f"layer_{j}"] for i, j in enumerate(self.layers)}
         return brought | {"encoder": encoder, "mlm": taught["mlm"]}
 
+    def check(self, data):
+        """As masked language modelling."""
+        self.masked.check(data)
+
     def corrupt(self, batch, key):
         """As masked language modelling."""
         return self.masked.corrupt(batch, key)
+
+    def products(self, model, *, rows, length, micro):
+        """See `Objective.products`."""
+        c, shape = model.encoder.config, dict(rows=rows, length=length, micro=micro)
+        t = model.teacher.encoder.config
+        tokens, predicted = rows * length, rows * min(self.masked.max_predictions, length)
+        yield from c.products(**shape)
+        yield masked_words(c, predicted if self.masked_only else predicted + tokens)
+        if "bridge" in self.heads:
+            yield Product("bridge", 2 * tokens * c.hidden_size * t.hidden_size)
+        taught = masked_words(t, predicted if self.masked_only else tokens)
+        for product in (*t.products(**shape), taught):
+            yield product._replace(owner="teacher", backward=0)
 
     def weights(self, batch):
         """What each term's sum is divided by, over the whole (corrupted) batch."""
@@ -115,7 +155,7 @@ class Distill:
             soft = self._divergence(logits_BPV, theirs, batch["target_weights"])
         else:
             soft = self._divergence(model.mlm(out.last), model.teacher.mlm(taught.last), weights_BL)
-        ours_BLD = model.bridge(out.last) if "bridge" in self.heads else out.last
+        ours_BLD = model.head("bridge")(out.last) if "bridge" in self.heads else out.last
         cosine = (_distance(ours_BLD, taught.last) * weights_BL).sum() if self.cosine else 0.0
         weights = self.weights(batch)
         sums = {"soft": soft, "hard": hard, "cosine": jnp.asarray(cosine, jnp.float32)}
@@ -143,29 +183,17 @@ def _distance(ours_BLD, theirs_BLD):
     return 1.0 - (ours * theirs).sum(-1) / jnp.maximum(norms, 1e-8)
 
 
-def from_config(fields: dict, given) -> Distill:
-    """Build from a config's `objective` section.
-
-    Raises FirthError for a teacher that is not there or has another vocabulary.
-    """
-    own = {f.name for f in dataclasses.fields(Distill)} - {"masked", "teacher", "width"}
-    chosen = {name: fields.pop(name) for name in own & fields.keys()}
-    source = fields.pop("teacher", "")
-    if not source:
-        raise FirthError("objective.teacher is not set; give a directory, a workdir or hf:org/name")
-    teacher = given.load(source)
-    theirs = teacher.tokenizer()
-    if theirs is not None and theirs.vocab != given.tokenizer.vocab:
+def check_vocabulary(teacher, source: str, tokenizer):
+    """Raise FirthError for a teacher with another vocabulary than the corpus."""
+    own = teacher.tokenizer()
+    if own is not None and own.vocab != tokenizer.vocab:
         raise FirthError(
-            f"objective.teacher={source} has another vocabulary ({theirs.vocab_size:,} tokens) "
-            f"than the corpus ({given.tokenizer.vocab_size:,}); prepare the store with the "
+            f"objective.teacher={source} has another vocabulary ({own.vocab_size:,} tokens) "
+            f"than the corpus ({tokenizer.vocab_size:,}); prepare the store with the "
             "teacher's tokenizer"
         )
-    if teacher.spec["vocab_size"] < given.tokenizer.vocab_size:
+    if teacher.spec["vocab_size"] < tokenizer.vocab_size:
         raise FirthError(
             f"objective.teacher={source} has {teacher.spec['vocab_size']:,} words, fewer than the "
-            f"corpus' {given.tokenizer.vocab_size:,}"
+            f"corpus' {tokenizer.vocab_size:,}"
         )
-    chosen["layers"] = tuple(chosen.get("layers", ()))
-    chosen["width"] = given.body["hidden_size"]
-    return Distill(mlm.from_config(fields, given), teacher, **chosen)

@@ -12,10 +12,11 @@ from firth.errors import FirthError
 from firth.models.model import family
 from firth.objectives.clm import next_tokens
 from firth.objectives.losses import cross_entropy, log_loss
+from firth.objectives.objective import Sources, TaskObjective
 
 
 @dataclasses.dataclass(frozen=True)
-class Finetune:
+class Finetune(TaskObjective):
     """Softmax cross-entropy over the labels, or the squared error of a single output.
 
     `lm_weight` is that of the language-modelling loss of the same texts, a mean over the tokens of
@@ -28,6 +29,17 @@ class Finetune:
     lm_weight: float = 0.0
     both_orders: bool = False
     frame: tuple[int, int, int] = (1, 1, 1)
+
+    @classmethod
+    def from_config(cls, fields: dict, sources: Sources) -> "Finetune":
+        """Build it from a config's `objective` section and the task."""
+        task, body = sources.task, sources.body
+        if fields.get("both_orders") and len(task.text_columns) != 2:
+            raise FirthError(
+                f"objective.both_orders needs two texts, but task {task.name!r} has one"
+            )
+        frame = tuple(map(len, family(body["family"]).FRAME)) if body else (1, 1, 1)
+        return cls(regression=task.kind == "regression", frame=frame, **fields)
 
     def __post_init__(self):
         if self.lm_weight < 0:
@@ -47,11 +59,6 @@ class Finetune:
     def coefficients(self):
         """Weight of each term in the total loss."""
         return {"task": 1.0} | ({"lm": self.lm_weight} if self.lm_weight else {})
-
-    def corrupt(self, batch, key):
-        """Labelled examples are used as they are."""
-        del key
-        return batch
 
     def weights(self, batch):
         """Number of real rows."""
@@ -131,13 +138,3 @@ def swap_texts(tokens_BL, segments_BL, mask_BL, frame: tuple[int, int, int]):
     tokens_BL = jnp.take_along_axis(tokens_BL, source_BL, axis=1)
     later_BL = mask_BL & (place_L >= border_B1 + between) & paired_B1
     return tokens_BL, jnp.where(segments_BL > 1, segments_BL, later_BL.astype(segments_BL.dtype))
-
-
-def from_config(fields: dict, given) -> Finetune:
-    """Build from a config's `objective` section and the task."""
-    if fields.get("both_orders") and len(given.task.text_columns) != 2:
-        raise FirthError(
-            f"objective.both_orders needs two texts, but task {given.task.name!r} has one"
-        )
-    frame = tuple(map(len, family(given.body["family"]).FRAME)) if given.body else (1, 1, 1)
-    return Finetune(regression=given.task.kind == "regression", frame=frame, **fields)

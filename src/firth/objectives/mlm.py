@@ -6,14 +6,15 @@ Next-sentence prediction: Devlin et al. 2019, section 3.1. Sentence-order predic
 
 import dataclasses
 import math
-from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
+from firth.models.products import Product, masked_words
 from firth.objectives import mask, spans
 from firth.objectives.losses import cross_entropy
+from firth.objectives.objective import Objective, Sources
 
 MASKINGS = ("token", "word", "ngram", "span", "frequency")
 COUNTINGS = ("round", "floor")
@@ -21,7 +22,7 @@ PAIRS = ("none", "nsp", "sop")
 
 
 @dataclasses.dataclass(frozen=True)
-class MaskedLM:
+class MaskedLM(Objective):
     """Predict the original tokens at corrupted positions; `pairs` "nsp" or "sop" adds that loss.
 
     `masking` chooses up to `max_predictions` tokens a row: single tokens, whole words, ALBERT's
@@ -50,7 +51,34 @@ class MaskedLM:
     reserved_ids: tuple[int, ...] = ()
     token_weights: np.ndarray | None = None
 
-    bidirectional: ClassVar[bool] = True
+    bidirectional = True
+
+    @classmethod
+    def from_config(cls, fields: dict, sources: Sources) -> "MaskedLM":
+        """Build it from a config's `objective` section.
+
+        `smoothing` (0.7 if it is not there) is the exponent of masking="frequency". Raises
+        FirthError for a tokenizer without a mask token.
+        """
+        tokenizer = sources.tokenizer
+        rates = (fields.pop("mask_rate"), fields.pop("random_rate"))
+        smoothing = fields.pop("smoothing", 0.7)
+        if tokenizer.mask_id is None:
+            raise FirthError("masked language modelling needs a tokenizer with a mask token")
+        special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+        if fields.get("masking") == "frequency" and sources.counts:
+            fields["token_weights"] = mask.smoothed_weights(
+                sources.counts(), smoothing, tokenizer.special_ids
+            )
+        return cls(
+            mask_id=tokenizer.mask_id,
+            vocab_size=tokenizer.vocab_size,
+            special_ids=tuple(i for i in special if i is not None),
+            word_starts=tokenizer.word_starts,
+            rates=rates,
+            reserved_ids=tuple(sorted(tokenizer.special_ids)),
+            **fields,
+        )
 
     def __post_init__(self):
         for name, known in (
@@ -181,6 +209,15 @@ class MaskedLM:
         probs = spans.ngram_probs() if self.masking == "ngram" else spans.geometric_probs()
         return spans.select_spans(keys_B, candidates_BL, starts_BL, counts_B, slots, probs)
 
+    def products(self, model, *, rows, length, micro):
+        """See `Objective.products`."""
+        c = model.encoder.config
+        yield from c.products(rows=rows, length=length, micro=micro)
+        yield masked_words(c, rows * min(self.max_predictions, length))
+        if self.pairs != "none":
+            yield Product("pooler", 2 * rows * c.hidden_size**2)
+            yield Product(self.pairs, 2 * rows * c.hidden_size * 2)
+
     def weights(self, batch):
         """What each term's sum is divided by, over the whole (corrupted) batch."""
         weights = {"mlm": batch["target_weights"].sum()}
@@ -201,8 +238,8 @@ class MaskedLM:
             "masked_fraction": (weights["mlm"], batch["mask"].sum(dtype=jnp.float32)),
         }
         if (pairs := self.pairs) != "none":
-            head = model.nsp if pairs == "nsp" else model.sop
-            loss, right = cross_entropy(head(out.pooled), batch["next"], _rows(batch))
+            logits_B2 = model.head(pairs)(out.pooled)
+            loss, right = cross_entropy(logits_B2, batch["next"], _rows(batch))
             sums[pairs] = loss
             metrics[f"{pairs}_loss"] = (loss, weights[pairs])
             metrics[f"{pairs}_accuracy"] = (right, weights[pairs])
@@ -212,29 +249,3 @@ class MaskedLM:
 def _rows(batch):
     """Weight [B]: 1 for real rows, 0 for the padding rows that complete an evaluation batch."""
     return batch["mask"].any(axis=1).astype(jnp.float32)
-
-
-def from_config(fields: dict, given) -> MaskedLM:
-    """Build from a config's `objective` section.
-
-    `smoothing` (0.7 if it is not there) is the exponent of masking="frequency".
-    """
-    tokenizer = given.tokenizer
-    rates = (fields.pop("mask_rate"), fields.pop("random_rate"))
-    smoothing = fields.pop("smoothing", 0.7)
-    if tokenizer.mask_id is None:
-        raise FirthError("masked language modelling needs a tokenizer with a mask token")
-    special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-    if fields.get("masking") == "frequency" and given.counts:
-        fields["token_weights"] = mask.smoothed_weights(
-            given.counts(), smoothing, tokenizer.special_ids
-        )
-    return MaskedLM(
-        mask_id=tokenizer.mask_id,
-        vocab_size=tokenizer.vocab_size,
-        special_ids=tuple(i for i in special if i is not None),
-        word_starts=tokenizer.word_starts,
-        rates=rates,
-        reserved_ids=tuple(sorted(tokenizer.special_ids)),
-        **fields,
-    )

@@ -14,16 +14,18 @@ import numpy as np
 
 from firth.errors import FirthError
 from firth.models.model import family
+from firth.models.products import next_words
 from firth.objectives import mask, spans
 from firth.objectives.clm import check_view, forget
 from firth.objectives.losses import cross_entropy
+from firth.objectives.objective import Objective, Sources
 
 SELECTIONS = ("span", "token")
 UNITS = ("piece", "word")
 
 
 @dataclasses.dataclass(frozen=True)
-class PermutationLM:
+class PermutationLM(Objective):
     """Predict the last tokens of a random factorization order from those before them.
 
     Of each row `max_predictions` tokens are predicted: spans of 1 to 5 `unit`s, each within a
@@ -53,6 +55,27 @@ class PermutationLM:
     heads: ClassVar[tuple] = ("lm",)
     coefficients: ClassVar[dict] = {"plm": 1.0}
     bidirectional: ClassVar[bool] = True
+
+    @classmethod
+    def from_config(cls, fields: dict, sources: Sources) -> "PermutationLM":
+        """Build it from a config's `objective` section; FirthError for a body of one stream."""
+        body, tokenizer = sources.body, sources.tokenizer
+        if not hasattr(family(body["family"]).Encoder, "two_streams"):
+            raise FirthError(
+                f"objective 'plm' cannot train model.family={body['family']!r}: it needs a content "
+                "and a query stream, which only xlnet has"
+            )
+        special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
+        return cls(
+            special_ids=tuple(i for i in special if i is not None),
+            word_starts=tokenizer.word_starts,
+            **fields,
+        )
+
+    @property
+    def by_halves(self) -> bool:
+        """Where rows run backwards, they are the second half of the batch."""
+        return self.backwards
 
     def __post_init__(self):
         for name, known in (("selection", SELECTIONS), ("unit", UNITS)):
@@ -160,6 +183,13 @@ class PermutationLM:
         order_S = (jnp.arange(0, size, block)[:, None] + once).reshape(size)
         return positions_G, weights_G, jnp.where(ordinary_S & ~target_S, 0, 1 + order_S)
 
+    def products(self, model, *, rows, length, micro):
+        """See `Objective.products`."""
+        c, predicted = model.encoder.config, self.max_predictions
+        shape = dict(rows=rows, length=length, micro=micro, memory=self.memory)
+        yield from c.products(**shape, predicted=predicted, directions=1 + self.backwards)
+        yield next_words(c, rows * predicted)
+
     def weights(self, batch):
         """Number of predicted tokens."""
         return {"plm": batch["target_weights"].sum()}
@@ -187,22 +217,3 @@ class PermutationLM:
         metrics = {"plm_loss": (loss, weight), "plm_accuracy": (right, weight)}
         metrics["predicted_fraction"] = (weight, batch["mask"].sum(dtype=jnp.float32))
         return {"plm": loss}, metrics, *([] if memory is None else [out.memory])
-
-
-def from_config(fields: dict, given) -> PermutationLM:
-    """Build from a config's `objective` section.
-
-    Raises FirthError for a body without two streams.
-    """
-    body, tokenizer = given.body, given.tokenizer
-    if not hasattr(family(body["family"]).Encoder, "two_streams"):
-        raise FirthError(
-            f"objective 'plm' cannot train model.family={body['family']!r}: it needs a content and "
-            "a query stream, which only xlnet has"
-        )
-    special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
-    return PermutationLM(
-        special_ids=tuple(i for i in special if i is not None),
-        word_starts=tokenizer.word_starts,
-        **fields,
-    )

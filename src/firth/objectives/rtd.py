@@ -16,8 +16,10 @@ import jax
 import jax.numpy as jnp
 
 from firth.errors import FirthError
+from firth.models.products import Product, masked_words
 from firth.objectives import mask, mlm
 from firth.objectives.losses import cross_entropy, log_loss
+from firth.objectives.objective import Objective, Sources
 from firth.objectives.sample import sample
 
 VARIANTS = {  # name -> the heads that the model learns with
@@ -30,7 +32,7 @@ SHARING = ("none", "embeddings", "all")
 
 
 @dataclasses.dataclass(frozen=True)
-class ReplacedTokens:
+class ReplacedTokens(Objective):
     """A generator's masked LM loss and, `weight` times, what the model learns from its samples.
 
     `sharing` says what the generator has in common with the model: nothing, the embeddings (token,
@@ -56,6 +58,21 @@ class ReplacedTokens:
     depth: float = 1.0
     sharing: str = "embeddings"
     trained: object = None  # firth.weights.read.Saved
+
+    bidirectional = True
+
+    @classmethod
+    def from_config(cls, fields: dict, sources: Sources) -> "ReplacedTokens":
+        """Build it from a config's `objective` section.
+
+        Raises FirthError for a generator (`generator_from`) that cannot fill this corpus' masks.
+        """
+        own = {f.name for f in dataclasses.fields(cls)} - {"masked", "trained"}
+        chosen = {name: fields.pop(name) for name in own & fields.keys()}
+        if source := fields.pop("generator_from", ""):
+            chosen["trained"] = trained = sources.load(source)
+            check_generator(trained, source, sources.tokenizer)
+        return cls(mlm.MaskedLM.from_config(fields, sources), **chosen)
 
     def __post_init__(self):
         for name, known in (("variant", VARIANTS), ("sharing", SHARING)):
@@ -128,6 +145,10 @@ class ReplacedTokens:
             generator["pooler"] = False
         return {"generator": generator, "tied": self.sharing == "embeddings"}
 
+    def check(self, data):
+        """As masked language modelling."""
+        self.masked.check(data)
+
     def corrupt(self, batch, key):
         """Mask for the generator; add `original` tokens and the `uniform` draws [B, P, 2]."""
         keys_B = mask.row_keys(jax.random.fold_in(key, 1), batch)
@@ -161,6 +182,26 @@ class ReplacedTokens:
             "targets": mask.gather(tokens_BL, positions_BP),
             "target_weights": weights_BP,
         }
+
+    def products(self, model, *, rows, length, micro):
+        """See `Objective.products`."""
+        c, shape = model.encoder.config, dict(rows=rows, length=length, micro=micro)
+        predicted = rows * min(self.masked.max_predictions, length)
+        g = model.generator.encoder.config if model.generator else c
+        scored = c.embedding_width if model.tied else g.embedding_width
+        backward = 0 if self.trained else 2
+        guesses = masked_words(g, predicted, scored)
+        for product in (*g.products(embedded=scored, **shape), guesses):
+            yield product._replace(owner="generator", backward=min(product.backward, backward))
+        yield from c.products(**shape)
+        tokens = rows * length
+        if self.variant in ("electra", "electra_15"):
+            yield Product("rtd", 2 * tokens * c.hidden_size * (c.hidden_size + 1))
+        elif self.variant == "replace_mlm":
+            yield masked_words(c, predicted)
+        else:
+            yield masked_words(c, tokens)
+            yield Product("copy", 2 * tokens * c.hidden_size)
 
     def weights(self, batch):
         """What each term's sum is divided by, over the whole (corrupted) batch."""
@@ -211,7 +252,7 @@ class ReplacedTokens:
     def _detect(self, model, hidden_BLD, filled_BL, replaced_BL, batch):
         """Sum of the binary cross-entropies, and metrics, of telling what was replaced."""
         del filled_BL
-        logits_BL = model.rtd(hidden_BLD)
+        logits_BL = model.head("rtd")(hidden_BLD)
         weights_BL = batch["mask"].astype(jnp.float32)
         if self.variant == "electra_15":
             weights_BL = mask.scatter(
@@ -258,24 +299,15 @@ def _mean_of_draws(drawn_BP, batch):
     return total_BP // jnp.maximum(same_BPP.sum(-1), 1)
 
 
-def from_config(fields: dict, given) -> ReplacedTokens:
-    """Build from a config's `objective` section.
-
-    Raises FirthError for a generator (`generator_from`) that cannot fill this corpus' masks.
-    """
-    own = {f.name for f in dataclasses.fields(ReplacedTokens)} - {"masked", "trained"}
-    chosen = {name: fields.pop(name) for name in own & fields.keys()}
-    if source := fields.pop("generator_from", ""):
-        chosen["trained"] = trained = given.load(source)
-        if "mlm" not in trained.heads:
-            raise FirthError(f"objective.generator_from={source} has no masked LM head")
-        theirs = trained.tokenizer()
-        words = theirs.vocab if theirs else trained.spec["vocab_size"]
-        if words not in (given.tokenizer.vocab, given.tokenizer.vocab_size):
-            raise FirthError(
-                f"objective.generator_from={source} has another vocabulary "
-                f"({trained.spec['vocab_size']:,} words) than the corpus "
-                f"({given.tokenizer.vocab_size:,}); prepare the store with the generator's "
-                "tokenizer"
-            )
-    return ReplacedTokens(mlm.from_config(fields, given), **chosen)
+def check_generator(saved, source: str, tokenizer):
+    """Raise FirthError for weights that cannot fill the masks of this tokenizer's text."""
+    if "mlm" not in saved.heads:
+        raise FirthError(f"objective.generator_from={source} has no masked LM head")
+    own = saved.tokenizer()
+    words = own.vocab if own else saved.spec["vocab_size"]
+    if words not in (tokenizer.vocab, tokenizer.vocab_size):
+        raise FirthError(
+            f"objective.generator_from={source} has another vocabulary "
+            f"({saved.spec['vocab_size']:,} words) than the corpus "
+            f"({tokenizer.vocab_size:,}); prepare the store with the generator's tokenizer"
+        )

@@ -20,7 +20,6 @@ from firth.data.tasks.submission import write_predictions
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound
-from firth.objectives import carry_of
 from firth.run import experiment
 from firth.storage.local import write_text
 from firth.storage.remote import is_url
@@ -44,7 +43,7 @@ class Evaluator:
         memory = config.eval.get("memory", 0)
 
         def fresh():  # what the first batch of a held-out set continues from
-            carry = carry_of(objective, model, config.eval.batch_size, memory)
+            carry = objective.carry(model, config.eval.batch_size, memory)
             return {"carry": carry} if carry else {}
 
         shardings = partition.shardings_of(jax.eval_shape(fresh), mesh)

@@ -6,13 +6,13 @@ independent fields. What does not fit together is refused here, with the reason.
 
 import dataclasses
 import functools
-import importlib
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
+from firth import registry
 from firth.data.corpus.store import Store, open_store
 from firth.data.tasks.buckets import Buckets, tokenise
 from firth.data.tasks.load import get_task, load_split
@@ -20,7 +20,8 @@ from firth.data.tasks.task import Task
 from firth.data.views import planned
 from firth.errors import FirthError
 from firth.models.model import Model, classifies_pooled, create, family, longest
-from firth.objectives import OBJECTIVES, Given
+from firth.objectives import OBJECTIVES
+from firth.objectives.objective import Objective, Sources
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer
 from firth.training import partition
@@ -47,7 +48,7 @@ class Experiment:
 
     model: Model
     spec: dict
-    objective: object
+    objective: Objective
     tokenizer: Tokenizer
     steps: int  # of the whole schedule
     batch: Callable[[int], Batch]
@@ -62,7 +63,7 @@ class Experiment:
     @property
     def generator(self) -> dict | None:
         """{model: its spec, tied} of a generator that is trained beside the model, or None."""
-        parts = self.objective.parts(self.spec) if hasattr(self.objective, "parts") else {}
+        parts = self.objective.parts(self.spec)
         if not parts.get("generator"):
             return None
         return {"model": parts["generator"], "tied": parts["tied"]}
@@ -94,7 +95,7 @@ def _pretraining(config, initial, own, cache) -> Experiment:
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
     measured = _measured(config, spec)
     for section in (data, measured):
-        getattr(objective, "masked", objective).check(section)
+        objective.check(section)
     stores, train_documents, heldout = [store], None, {}
     if path := data.get("heldout_store"):
         held_store = open_store(path)
@@ -210,14 +211,12 @@ def _finetuning(config, initial, own) -> Experiment:
 
 def create_model(spec: dict, objective, num_labels: int = 2) -> Model:
     """The body of `spec` with what the objective needs: heads, and perhaps a second model."""
-    parts = objective.parts(spec) if hasattr(objective, "parts") else {}
-    return create(spec, objective.heads, num_labels, **parts)
+    return create(spec, objective.heads, num_labels, **objective.parts(spec))
 
 
 def _initial(saved: Saved | None, objective, spec: dict) -> dict:
     """Parameters to start from: the weights of `init_from` over what the objective brings."""
-    brought = objective.initial(spec) if hasattr(objective, "initial") else {}
-    return brought | (saved.params if saved else {})
+    return objective.initial(spec) | (saved.params if saved else {})
 
 
 def _task(data) -> Task:
@@ -254,16 +253,13 @@ def _task_tokenizer(data, initial) -> Tokenizer:
 def create_objective(
     spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model
 ):
-    """The objective that `spec.name` names, with its other fields; see `objectives.Given`."""
+    """The objective that `spec.name` names, with its other fields; see `objective.Sources`."""
     fields = dict(spec)
     name = fields.pop("name")
-    if name not in OBJECTIVES:
-        raise FirthError(f"objective.name={name!r} is unknown; one of {', '.join(OBJECTIVES)}")
-    module, function = OBJECTIVES[name].split(":")
+    found = registry.find("objective.name", name, OBJECTIVES)
     fields.pop("static", None)  # how the corruption is keyed is the step's business
     try:
-        given = Given(tokenizer, task, body or {}, counts, load)
-        objective = getattr(importlib.import_module(module), function)(fields, given)
+        objective = found.from_config(fields, Sources(tokenizer, task, body or {}, counts, load))
     except TypeError as error:
         raise FirthError(f"objective {name!r}: {error}") from None
     _check_direction(name, objective, body)
@@ -272,7 +268,7 @@ def create_objective(
 
 def _check_direction(name: str, objective, body: dict | None):
     """Refuse masked words for a body that sees one side, and next words for one that sees both."""
-    direction = getattr(getattr(objective, "masked", objective), "bidirectional", None)
+    direction = objective.bidirectional
     if direction is None or not body:
         return
     causal = family(body["family"]).Config.causal

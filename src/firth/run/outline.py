@@ -77,7 +77,7 @@ def outline(config) -> Outline:
     objective = experiment.create_objective(
         given, tokenizer, body=spec, counts=lambda: np.ones(vocab_size, np.int64), load=load
     )
-    getattr(objective, "masked", objective).check(config.data)
+    objective.check(config.data)
     return Outline(
         config=config,
         spec=spec,

@@ -15,7 +15,6 @@ from jax.sharding import NamedSharding
 
 from firth.errors import FirthError
 from firth.models.model import bound
-from firth.objectives import carry_of
 from firth.run.reduction import compiler_options, over_data
 from firth.training import optim, partition, recovery
 from firth.training.state import TrainState
@@ -43,13 +42,13 @@ def lay_out(model, objective, config, steps: int, mesh, fresh: tuple[str, ...] =
     compiling ahead of time). `fresh`: expressions of parameters that are trained whatever the
     config freezes.
     """
-    optimizer = optim.create_optimizer(config.optimizer, getattr(objective, "frozen", ()), fresh)
+    optimizer = optim.create_optimizer(config.optimizer, objective.frozen, fresh)
     schedule = optim.create_schedule(config.schedule, steps)
     window = recovery.read_policy(config).window
 
     def init(key):
         tokens = jnp.zeros((1, 8), jnp.int32)
-        carry = carry_of(objective, model, config.batch_size)
+        carry = objective.carry(model, config.batch_size)
         return TrainState.create(model.init(key, tokens)["params"], optimizer, carry, window)
 
     shapes = jax.eval_shape(init, jax.random.key(config.seed, impl=config.rng))
@@ -90,7 +89,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     """
     static = config.objective.get("static", False)
     policy = recovery.read_policy(config)
-    still = (*config.optimizer.freeze, *getattr(objective, "frozen", ()))
+    still = (*config.optimizer.freeze, *objective.frozen)
     frozen = optim.path_mask(still, but=fresh)
     gradient = make_gradient(model, objective, frozen, config)
     gradient = over_data(gradient, objective, frozen, config, mesh)
@@ -126,7 +125,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
         counts = finite & ~spike
         new = (params, opt_state, carry[0] if carry else {})
         # The next batch does not go on where the memory before this one ended.
-        empty = carry_of(objective, model, len(batch["mask"])) if carry else {}
+        empty = objective.carry(model, len(batch["mask"]))
         old = (old_params, state.opt_state, empty)
         kept = jax.tree.map(lambda new, old: jnp.where(counts, new, old), new, old)
         kept = scatter(kept[0]), *kept[1:]

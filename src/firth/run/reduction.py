@@ -79,7 +79,7 @@ def partitioned(objective, mesh) -> str:
     """Why the sum is left to the partitioner, or "" where it is not."""
     if mesh.shape["data"] < mesh.size:
         return "mesh.fsdp or mesh.tensor cuts the parameters, too"
-    if getattr(objective, "backwards", False):  # what a row is hangs on its place in the batch
+    if objective.by_halves:  # what a row is hangs on its place in the batch
         return "with objective.backwards the halves of a whole batch run in two directions"
     return ""
 

@@ -5,7 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
-from firth.models.model import HEADS
+from firth.models.heads import find_head
 from firth.storage.local import held, write_text
 from firth.training.journal import describe_environment
 
@@ -16,7 +16,7 @@ def describe_run(run, workdir: Path):
     described = {
         "firth": 1,
         "model": run.spec,
-        "heads": [head for head in run.model.heads if head in HEADS],
+        "heads": [head for head in run.model.heads if find_head(head).saved],
         "num_labels": run.model.num_labels,
         "labels": list(run.task.labels) if run.task and run.task.labels else None,
         "regression": bool(run.task and run.task.kind == "regression"),

@@ -21,7 +21,8 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth import recipe
 from firth.errors import FirthError
-from firth.models.model import EMBEDDINGS, HEADS, Model, create, to_layout
+from firth.models.heads import HEADS
+from firth.models.model import EMBEDDINGS, Model, create, to_layout
 from firth.storage.local import read_json, sha256
 from firth.storage.remote import is_url
 from firth.tokenizers.load import load_tokenizer
@@ -284,8 +285,8 @@ def read_description(path: Path) -> tuple[dict, tuple[str, ...], dict]:
     if not isinstance(spec, dict) or not texts or not isinstance(labels, list | None):
         raise FirthError(f"{file} is damaged: expected model {{...}}, heads [...] and labels")
     spec = published.complete_spec(spec, file)
-    if unknown := set(heads) - set(HEADS):
-        raise FirthError(f"{file}: there is no head {min(unknown)!r}")
+    if unknown := [head for head in heads if head not in HEADS and ":" not in head]:
+        raise FirthError(f"{file}: there is no head {unknown[0]!r}")
     published.check_field(whole.get("num_labels"), 2, f"{file}: num_labels")
     described = dict(
         spec=spec,

@@ -1,0 +1,144 @@
+"""The heads a model may have: one class each, and one line here that names it.
+
+A head says which module it is and what of the encoder's output it reads. The modules themselves
+are in `firth.layers.heads`. A recipe's objective may name the user's own head as "module:Class".
+"""
+
+from firth import registry
+from firth.layers.heads import ClassifierHead, LanguageModelHead, MaskedLMHead, TokenHead
+from firth.layers.transformer import dense, edge_initializer
+
+HEADS = {
+    "mlm": "firth.models.heads:MaskedWord",
+    "lm": "firth.models.heads:NextWord",
+    "nsp": "firth.models.heads:TextPair",
+    "sop": "firth.models.heads:TextPair",
+    "rtd": "firth.models.heads:ReplacedToken",
+    "copy": "firth.models.heads:CopiedToken",
+    "bridge": "firth.models.heads:Bridge",
+    "classifier": "firth.models.heads:Label",
+}
+
+
+class Head:
+    """What a head is to its model. B batch, L length, D hidden size.
+
+    on_pooled: whether it needs the pooled output.
+    per_token: whether its logits have an axis of tokens, [B, L, ...].
+    saved: whether it is kept beyond the run that made it.
+    """
+
+    on_pooled = False
+    per_token = False
+    saved = True
+
+    def build(self, model, name: str):
+        """The flax module, whose parameters lie under `name`; called in the model's setup."""
+        raise TypeError(f"{type(self).__name__} does not define build")
+
+    def logits(self, model, name: str, out, mask_BL):
+        """Logits of what the encoder returned, without dropout."""
+        del mask_BL
+        return model.head(name)(out.last)
+
+
+class MaskedWord(Head):
+    """Vocabulary logits [B, L, V] of the token at each position."""
+
+    per_token = True
+
+    def build(self, model, name):
+        """Of the width of the table that it scores against."""
+        return MaskedLMHead(model.encoder.config, model.scores_against, name=name)
+
+    def logits(self, model, name, out, mask_BL):
+        """At every position."""
+        return model.mlm(out.last)
+
+
+class NextWord(Head):
+    """Vocabulary logits [B, L, V] of the token after each; XLNet: of the token itself."""
+
+    per_token = True
+
+    def build(self, model, name):
+        """The word table, perhaps with a bias."""
+        return LanguageModelHead(model.encoder.config, name=name)
+
+    def logits(self, model, name, out, mask_BL):
+        """At every position."""
+        return model.lm(out.last)
+
+
+class TextPair(Head):
+    """Logits [B, 2]: 0 the second text follows the first; 1 it does not, or they are swapped."""
+
+    on_pooled = True
+
+    def build(self, model, name):
+        """An affine map."""
+        return ClassifierHead(model.encoder.config, 2, name=name)
+
+    def logits(self, model, name, out, mask_BL):
+        """Of the pooled output."""
+        return model.head(name)(out.pooled)
+
+
+class ReplacedToken(Head):
+    """Logits [B, L] that a token was replaced."""
+
+    per_token = True
+
+    def build(self, model, name):
+        """A dense layer and one logit."""
+        return TokenHead(model.encoder.config, name=name)
+
+
+class CopiedToken(Head):
+    """Logits [B, L, 1] that a token is the original (All-Tokens MLM)."""
+
+    per_token = True
+
+    def build(self, model, name):
+        """An affine map."""
+        c = model.encoder.config
+        return dense(c, 1, name, bias=True, init=edge_initializer(c))
+
+    def logits(self, model, name, out, mask_BL):
+        """[B, L]."""
+        return model.copies(out.last)
+
+
+class Bridge(Head):
+    """Hidden states in the teacher's width [B, L, D_teacher]; no use without the teacher."""
+
+    saved = False
+
+    def build(self, model, name):
+        """An affine map."""
+        return dense(model.encoder.config, model.teacher.encoder.config.hidden_size, name)
+
+
+class Label(Head):
+    """Logits [B, C] of a text's labels."""
+
+    def build(self, model, name):
+        """As the family's classifier is."""
+        c = model.encoder.config
+        return ClassifierHead(
+            c, model.num_labels, model.classifier_dropout, c.classifier_hidden, name=name
+        )
+
+    def logits(self, model, name, out, mask_BL):
+        """Of what the family's classifier reads."""
+        return model.classify(out, mask_BL)
+
+
+def find_head(name: str) -> Head:
+    """The head of that name; FirthError for one that is not known."""
+    return registry.find("head", name, HEADS)()
+
+
+def key_of(name: str) -> str:
+    """Where a head's parameters lie: its name, or the class of the user's own."""
+    return name.rpartition(":")[2]

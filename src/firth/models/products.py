@@ -1,0 +1,104 @@
+"""Matrix products of a step, by closed formula: what a run's floating-point operations are made of.
+
+Counted are 2 m n k for each product, forward and backward: an affine map has two products of its
+size in the backward pass. Not counted is what does not grow with the product of two widths:
+embeddings (lookups), norms, activations, softmax, dropout, the optimiser. Masks save nothing: a
+causal or a local attention computes all its scores and hides some.
+
+B rows, L length, P predicted positions a row, M memory, J = M + L keys, R relative positions,
+D width, E width of the embeddings, F MLP width, V vocabulary, N layers.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+EMBEDDINGS, PROJECTIONS, MLP = "embeddings", "attention projections", "MLP"
+PRODUCTS, LOCAL = "attention products", "local attention products"
+
+
+class Product(NamedTuple):
+    """Matrix products of a kind in one update.
+
+    part: of the model. forward: FLOPs of the forward pass. backward: how many products of the same
+    size the backward pass has. owner: "" for the model that is trained, or the second model's role.
+    needed: whether the backward pass needs the result, and rematerialisation computes it again.
+    """
+
+    part: str
+    forward: int
+    backward: int = 2
+    owner: str = ""
+    needed: bool = True
+
+
+def transformer(c, *, rows, length, micro=1, embedded=0, gates=1) -> Iterator[Product]:
+    """Softmax attention and an MLP whose first map is `gates` times F wide, over full rows.
+
+    Args:
+      c: the config of a body.
+      rows, length: of a batch.
+      micro: micro-batches of an update.
+      embedded: E, where it is not the body's own (a generator on its discriminator's embeddings).
+      gates: 2 where half of the first map gates the other half.
+
+    Where norms come first, a layer ends with a sum, which needs no result of the MLP's second map.
+    """
+    del micro
+    tokens, D = rows * length, c.hidden_size
+    layers = c.num_layers * getattr(c, "inner_layers", 1)
+    widths, pre_norm = 2 * tokens * D * c.intermediate_size, getattr(c, "pre_norm", False)
+    if getattr(c, "projects", False):
+        yield Product(EMBEDDINGS, 2 * tokens * (embedded or c.embedding_width) * D)
+    yield Product(PROJECTIONS, layers * 2 * tokens * 4 * D**2)
+    yield Product(PRODUCTS, layers * 2 * tokens * 2 * length * D)
+    yield Product(MLP, layers * gates * widths)
+    yield Product(MLP, layers * widths, needed=not pre_norm)
+
+
+def with_local_layers(c, **shape) -> Iterator[Product]:
+    """A body with GeGLU and local attention in all but every `global_every`th layer.
+
+    Local layers compute all scores, as global ones do.
+    """
+    everywhere = -(-c.num_layers // c.global_every)
+    for product in transformer(c, gates=2, **shape):
+        if product.part != PRODUCTS:
+            yield product
+            continue
+        layer = product.forward // c.num_layers
+        yield product._replace(forward=everywhere * layer)
+        yield product._replace(part=LOCAL, forward=(c.num_layers - everywhere) * layer)
+
+
+def relative(
+    c, *, rows, length, micro=1, embedded=0, memory=0, predicted=0, directions=1
+) -> Iterator[Product]:
+    """Relative attention over memory, of a content and (`predicted` > 0) a query stream.
+
+    The encodings of the distances are constants, so their projection has one product in the
+    backward pass; it is the same for all rows of a micro-batch, once a direction. The last layer's
+    content stream is what nobody reads where only the query stream predicts: its keys and values
+    alone are computed (layers that are scanned compute it all; `scan` is counted so).
+    """
+    del embedded
+    D, F, N, J = c.hidden_size, c.intermediate_size, c.num_layers, memory + length
+    R = J + (1 if c.causal else length)
+    wide = R + 2 * J + (2 if c.segments else 0)  # scores by distance, by content; values; segments
+    content = N - 1 if predicted and not c.scan else N
+    streams = rows * (content * length + N * predicted)
+    yield Product(PROJECTIONS, 2 * D**2 * (2 * N * rows * J + 2 * streams))
+    yield Product(PROJECTIONS, 2 * D**2 * N * micro * directions * R, backward=1)
+    yield Product(PRODUCTS, 2 * D * wide * streams)
+    yield Product(MLP, 2 * 2 * D * F * streams)
+
+
+def masked_words(c, positions: int, scored: int = 0) -> Product:
+    """The masked LM head at so many positions, against a table `scored` wide (the config's)."""
+    width = scored or c.embedding_width
+    return Product("mlm", 2 * positions * width * (c.hidden_size + c.vocab_size))
+
+
+def next_words(c, positions: int) -> Product:
+    """The language modelling head at so many positions."""
+    words = c.vocab_size + (c.max_length if getattr(c, "softmax_over_all", False) else 0)
+    return Product("lm", 2 * positions * c.hidden_size * words)

@@ -1,0 +1,125 @@
+"""What every training objective is: the interface that the step, the evaluation and plans use."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from firth.errors import FirthError
+from firth.models.products import Product
+
+
+@dataclasses.dataclass(frozen=True)
+class Sources:
+    """What an objective is built from beside its own fields.
+
+    tokenizer: `firth.tokenizers.base.Tokenizer`. task: `firth.data.tasks.task.Task`, or None.
+    body: the model section of the config, vocabulary filled in.
+    counts: counts every token of the corpus, int64 [V]; None where there is no corpus.
+    load: reads a model from where it is published (`firth.weights.read.read_model`).
+    """
+
+    tokenizer: object
+    task: object = None
+    body: dict = dataclasses.field(default_factory=dict)
+    counts: Callable[[], np.ndarray] | None = None
+    load: Callable | None = None
+
+
+class Objective(abc.ABC):
+    """A training objective, independent of the encoder's family.
+
+    A new one is a subclass in a file of its own, named in `firth.objectives.OBJECTIVES` or by a
+    recipe as "module:Class". It defines `weights` and `losses`, and what it needs of the
+    rest, whose defaults suit an objective without memory and without a second model.
+
+    heads: names of the heads whose logits the losses need.
+    coefficients: {term of the loss: its weight in the total}.
+    bidirectional: whether the encoder must see both sides of a token; None where it may be either.
+    by_halves: whether the second half of a batch is treated otherwise than the first, so that a
+      row's place in the batch matters.
+    frozen: regular expressions of paths of parameters that are never trained.
+    """
+
+    heads: tuple[str, ...] = ()
+    coefficients: dict[str, float] = {}  # noqa: RUF012 (a frozen dataclass overrides it)
+    bidirectional: bool | None = None
+    by_halves: bool = False
+    frozen: tuple[str, ...] = ()
+
+    @classmethod
+    def from_config(cls, fields: dict, sources: Sources) -> "Objective":
+        """Build it from the other fields of a config's `objective` section."""
+        del sources
+        return cls(**fields)
+
+    def check(self, data) -> None:
+        """Raise FirthError for a data section whose rows cannot feed this objective."""
+        del data
+
+    def corrupt(self, batch: dict, key) -> dict:
+        """The batch that is learned from: inputs changed, targets added.
+
+        It runs on the device, once for the whole batch, before micro-batches. The key is that of
+        the step.
+        """
+        del key
+        return batch
+
+    @abc.abstractmethod
+    def weights(self, batch: dict) -> dict:
+        """{term: what the sum of its losses is divided by}, scalars, of a corrupted batch.
+
+        They do not depend on parameters, so that micro-batches, devices and hosts add up to
+        exactly the loss of one large batch.
+        """
+
+    @abc.abstractmethod
+    def losses(self, model, batch: dict, *, train: bool) -> tuple:
+        """(sums, metrics) of a corrupted batch, or (sums, metrics, carry) with memory.
+
+        sums: {term: sum of its losses}. metrics: {name: (sum, weight)}. carry: what the next batch
+        finds in `batch["carry"]`, a tree of arrays whose first axis is the rows.
+        """
+
+    def products(self, model, *, rows: int, length: int, micro: int) -> Iterator[Product]:
+        """The matrix products of an update on so many rows in `micro` micro-batches.
+
+        `firth plan` counts FLOPs by them. Raises FirthError where there is no formula.
+        """
+        raise FirthError(f"no formula counts the FLOPs of objective {type(self).__name__}")
+
+    def carry(self, model, rows: int, memory: int = 0) -> dict:
+        """The memory that the first batch of so many rows starts from; {} without memory.
+
+        `memory`: how many positions it has, where that is not the objective's own number.
+        """
+        del model, rows, memory
+        return {}
+
+    def parts(self, spec: dict) -> dict:
+        """The second model for a body of this spec, as arguments of `models.model.create`."""
+        del spec
+        return {}
+
+    def initial(self, spec: dict) -> dict:
+        """Parameters that training starts from, nested and with layers unrolled; {} for none."""
+        del spec
+        return {}
+
+
+class TaskObjective(Objective):
+    """An objective of labelled examples, whose predictions are measured by the task's metrics.
+
+    `losses` is computed from `logits` by `losses_of`, so that one pass of an evaluation gives
+    predictions and losses.
+    """
+
+    @abc.abstractmethod
+    def logits(self, model, batch: dict, *, train: bool):
+        """Logits float32 [B, C], or scores [B, 1]."""
+
+    @abc.abstractmethod
+    def losses_of(self, logits, batch: dict) -> tuple[dict, dict]:
+        """(sums, metrics) of these logits, as `losses` has them."""
