@@ -21,7 +21,7 @@ QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 def pytest_configure(config):
     """Eight CPU devices in this process, and in none that it starts; a quick compiler in both."""
-    if config.getoption("markexpr", "") == "not slow":
+    if config.getoption("markexpr", "") != "slow":
         os.environ.setdefault("XLA_FLAGS", QUICK)
     config.pluginmanager.register(account.Account(), "account")
     if not config.getoption("numprocesses", None):  # else its workers run the tests

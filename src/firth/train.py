@@ -26,7 +26,7 @@ from firth.models.model import overlay, to_layout
 from firth.progress import Progress
 from firth.run import experiment
 from firth.run.agreement import check_equal, facts
-from firth.run.evaluator import Evaluator
+from firth.run.evaluator import Evaluators
 from firth.run.program import check_rows, lay_out
 from firth.run.workdir import describe_run, lock_workdir
 from firth.training import optim, partition, recovery
@@ -35,7 +35,7 @@ from firth.training.gathered_checkpoint import open_checkpoints
 from firth.training.goodput import Goodput
 from firth.training.journal import Journal
 from firth.training.meter import Meter
-from firth.training.remote_workdir import is_mirror
+from firth.training.remote_workdir import is_mirror, upload_workdir
 
 log = logging.getLogger("firth")
 STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
@@ -47,23 +47,35 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     `began` (Unix seconds; now, if not given) is from when on time is accounted for.
     Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
     """
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as whole:
         job.check_workdir(workdir, shared=not is_mirror(workdir))
         if job.leads():
-            stack.enter_context(lock_workdir(workdir))
-        compiled = stack.enter_context(keep_compiled(workdir))
+            whole.enter_context(lock_workdir(workdir))
+        compiled = whole.enter_context(keep_compiled(workdir))
         clock, rollbacks = Goodput(workdir, began), None
         while True:  # a rollback is a restart that leaves batches out
             try:
-                with contextlib.ExitStack() as closing, watch.together(recovery.Rollback):
-                    return _train(config, workdir, closing, clock, compiled, rollbacks)
+                with contextlib.ExitStack() as stack, watch.together(recovery.Rollback):
+                    return _train(
+                        config,
+                        workdir,
+                        stack=stack,
+                        clock=clock,
+                        compiled=compiled,
+                        rollbacks=rollbacks,
+                    )
             except recovery.Rollback as found:
                 log.warning("%s", found)
                 rollbacks = found.rollbacks
                 clock.turn_to("start")
 
 
-def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str, float]:
+def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[str, float]:
+    """Train until the last step or a rollback.
+
+    `stack` closes what is opened here. `clock` accounts for the time, `compiled` keeps compiled
+    programs; both outlive a rollback. `rollbacks` are those of this process so far, or None.
+    """
     # ------------------------------------------------------------------ mesh, data, model
     jax.config.update("jax_threefry_partitionable", True)  # one device draws what eight draw
     job.check_accelerator()
@@ -81,39 +93,40 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         recipe.record(config, workdir)  # what cannot be built has raised by now
         describe_run(run, workdir)
     saves = open_checkpoints(
-        workdir, **dict(config.checkpoint) | {"best": run.best, "reach": policy.reach}
+        workdir,
+        **dict(config.checkpoint) | {"best": run.best, "reach": policy.reach},
+        when_saved=lambda: upload_workdir(workdir),  # where the workdir is at a URL
     )
     stack.callback(saves.close)
     if rollbacks:
         saves.discard_after(rollbacks[-1]["step"])
-    restored, end = saves.restore(program.state.parts()), last_step(config, run.steps)
-    if restored is None and config.resume:
-        restored = take_over(config, program, end)
-    if restored is not None:
-        state, meta = program.state.replace(**restored[0]), restored[1]
-    else:
-        state, meta = program.init(), {"window": {}}
-        if run.initial:
-            loaded = to_layout(run.initial, run.spec["scan"])
-            source = config.init_from or "the teacher"
-            params, fresh = overlay(job.fetch(state.params), loaded, source)
-            state = state.replace(params=jax.device_put(params, program.shardings.params))
-            if fresh:
-                log.info("not in %s, so random: %s", source, ", ".join(fresh))
+    end = last_step(config, run.steps)
+    state, meta = first_state(config, run, program, saves, end)
     start = done = int(jax.device_get(state.step))
     rollbacks = rollbacks or meta.get("rollbacks", [])
     clock.restored(start)
 
-    # ------------------------------------------------------------------------------- loop
-    names = optim.named_leaves(program.state.params)
-    evaluator = Evaluator(run, config, mesh)
+    # --------------------------------------------------- evaluation, logs, what is watched
+    evaluators = Evaluators(run, config, mesh)
     journal = Journal(workdir, start)
     stack.callback(journal.close)
     bar = Progress(end, start, workdir.name, quiet=not config.progress)
     stack.callback(bar.close)
-    guard = recovery.Watch(policy, names, rollbacks, journal, bar)
+    parameters = optim.named_leaves(program.state.params)
+    guard = recovery.Guard(policy, parameters, rollbacks, journal, bar)
     meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=end)
     terminated = catch_sigterm(stack)
+
+    # ------------------------------------------------------------------------------- loop
+    stack.enter_context(jax.set_mesh(mesh))
+    stack.enter_context(jax.transfer_guard("disallow"))
+    batches = prefetch(
+        recovery.following(run.batch, rollbacks),
+        *(start, end),
+        depth=config.data.prefetch,
+        loader=config.data.loader,
+    )
+    stack.callback(batches.close)
 
     def absorb(number, measured, squares, tokens):
         """Take in the metrics of a step; the one after it is already under way."""
@@ -121,27 +134,13 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
         meter.add(number, measured, tokens, batches.wait_seconds)
         clock.show_life()
 
-    def evaluate(number):
-        """Measure the parameters after this many steps."""
-        results = evaluator.measurements(state.params)
-        if run.best and run.best not in results:
-            raise FirthError(
-                f"checkpoint.best={run.best!r} is not measured; there are {', '.join(results)}"
-            )
+    def evaluate(number, state, names):
+        """Measure the state after this many steps with the evaluators of these names."""
+        results = evaluators.run(state, names)
         journal.write(number, {f"eval/{name}": value for name, value in results.items()})
         bar.say(f"step {number}: " + "  ".join(f"{k} {v:.4f}" for k, v in results.items()))
         return results
 
-    stack.enter_context(jax.set_mesh(mesh))
-    stack.enter_context(jax.transfer_guard("disallow"))
-    data = config.data
-    batches = prefetch(
-        recovery.following(run.batch, rollbacks),
-        *(start, end),
-        depth=data.prefetch,
-        loader=data.loader,
-    )
-    stack.callback(batches.close)
     results, pending = {}, None
     for batch in clock.waiting(batches):
         if done == start:
@@ -152,10 +151,10 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
             absorb(*pending)
         pending = done, measured, squares, batch["mask"].shape[-1] * config.batch_size
         last = done == end
-        evaluates = last or (run.evaluate_every and done % run.evaluate_every == 0)
+        due = evaluators.due(done, last)
         agreed = watch.agreed(done, terminated, saves.overdue())
-        saves_now = evaluates or saves.due(done, last) or agreed
-        if saves_now or done == start + 1:  # what is saved holds the metrics up to this step
+        saves_now = "" in due or saves.due(done, last) or agreed
+        if due or saves_now or done == start + 1:  # what is saved holds the metrics up to this step
             absorb(*pending)
             pending = None
         if done == start + 1:
@@ -164,13 +163,13 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
             compiled.seal()
         with meter.paused():
             with clock.spent("evaluation"):
-                results = evaluate(done) if evaluates else {}
+                results = evaluate(done, state, due) if due else {}
             if saves_now:
                 for store in run.stores:
                     store.check_unchanged()
                 with clock.spent("checkpoint"):
                     meta = {"window": meter.window, "rollbacks": rollbacks}
-                    saves.save(done, state.parts(), meta, results or None)
+                    saves.save(done, state.parts(), meta, results if "" in due else None)
                 clock.save(done, saves.steps())
                 compiled.seal()  # the first evaluation, and what it compiled, lie behind
         if agreed == "stop" and not last:
@@ -181,7 +180,8 @@ def _train(config, workdir: Path, stack, clock, compiled, rollbacks) -> dict[str
             clock.write()
             raise SystemExit(STOPPED)
     with clock.spent("evaluation"):
-        results = results or evaluate(done)  # a run that was over already is measured again
+        if not results:  # a run that was over already is measured again
+            results = evaluate(done, state, evaluators.due(done, last=True))
     with clock.spent("checkpoint"):
         saves.wait()
     bar.say(clock.summary())
@@ -195,6 +195,25 @@ def last_step(config, steps: int) -> int:
     if not 0 <= until <= steps:
         raise FirthError(f"until={until} is not within the {steps:,} steps; 0 stands for the last")
     return until or steps
+
+
+def first_state(config, run, program, saves, end: int):
+    """(state, meta) that a run begins with: its own checkpoint, another run's, weights, or none."""
+    restored = saves.restore(program.state.parts())
+    if restored is None and config.resume:
+        restored = take_over(config, program, end)
+    if restored is not None:
+        parts, meta = restored
+        return program.state.replace(**parts), meta
+    state = program.init()
+    if run.initial:
+        loaded = to_layout(run.initial, run.spec["scan"])
+        source = config.init_from or "the teacher"
+        params, fresh = overlay(job.fetch(state.params), loaded, source)
+        state = state.replace(params=jax.device_put(params, program.shardings.params))
+        if fresh:
+            log.info("not in %s, so random: %s", source, ", ".join(fresh))
+    return state, {"window": {}}
 
 
 def take_over(config, program, end: int):

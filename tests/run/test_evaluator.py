@@ -2,6 +2,7 @@
 
 import json
 import os
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from scipy import stats
 
 from firth import recipe
 from firth.cli import main
-from firth.run.evaluator import Evaluator
+from firth.run.evaluator import Heldout
 from firth.run.experiment import build
 from firth.run.workdir import describe_run
 from firth.training import partition
@@ -116,7 +117,7 @@ def test_a_task_is_measured_on_its_real_rows_in_file_order(task, mesh):
     run = build(config, over)
     assert run.task.labels == (tuple(sorted(LABELS)) if kind == "classification" else ())
     params = jax.device_put(run.initial, partition.shardings_of(run.initial, over))
-    evaluator = Evaluator(run, config, over)
+    evaluator = Heldout(run, config, over)
     means, predictions = evaluator.measure(params, "dev")
     expected = logits["dev"]
     if kind == "regression":
@@ -134,7 +135,9 @@ def test_a_task_is_measured_on_its_real_rows_in_file_order(task, mesh):
         wanted = dict(task_accuracy=accuracy, accuracy=accuracy)
         wanted["task_loss"] = -log_p[np.arange(len(labels)), labels].mean()
     assert means == pytest.approx(wanted, rel=1e-4)
-    assert evaluator.measurements(params) == {f"dev/{k}": v for k, v in means.items()}
+    assert evaluator.run(SimpleNamespace(params=params)) == {
+        f"dev/{k}": v for k, v in means.items()
+    }
     means, predictions = evaluator.measure(params, "test")  # which has no labels
     assert means == {}
     found = logits["test"][:, 0] if kind == "regression" else logits["test"].argmax(1)
@@ -194,7 +197,7 @@ def measured(store, path, params=None, **changes):
         params = jax.tree.map(
             lambda leaf: rng.normal(scale=0.2, size=leaf.shape).astype(np.float32), shapes
         )
-    return Evaluator(run, config, mesh).measure(params, "heldout")[0], params
+    return Heldout(run, config, mesh).measure(params, "heldout")[0], params
 
 
 def test_batches_of_another_size_measure_the_same(store):

@@ -170,7 +170,9 @@ def test_the_config_is_above_the_weights_and_these_above_what_the_objective_brin
     found = experiment._initial(saved, brings, spec)
     assert found == {"encoder": "its own", "teacher": "all"}
     assert experiment._initial(None, brings, spec)["encoder"] == "the teacher's"
-    assert experiment._initial(saved, object(), spec) == saved.params
+    assert (
+        experiment._initial(saved, SimpleNamespace(initial=lambda spec: {}), spec) == saved.params
+    )
 
 
 @pytest.mark.parametrize(

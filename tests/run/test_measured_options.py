@@ -1,6 +1,7 @@
 """Evaluation by other options than training: rows, memory, and how the body sees."""
 
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ from helpers.runs import make_store
 from firth import recipe
 from firth.errors import FirthError
 from firth.recipe import with_fields
-from firth.run.evaluator import Evaluator, with_options
+from firth.run.evaluator import Heldout, with_options
 from firth.run.experiment import build
 from firth.training.partition import create_mesh
 
@@ -58,7 +59,7 @@ def loss(store):
             assert run.model == model and np.array_equal(run.batch(0)["tokens"], tokens_BL)
         (held, *_) = run.heldout["heldout"]()
         assert held["tokens"].shape[1] == fields.get("eval__length", 8)
-        return Evaluator(run, changed, mesh).measurements(params)["heldout/lm_loss"]
+        return Heldout(run, changed, mesh).run(SimpleNamespace(params=params))["heldout/lm_loss"]
 
     return measure
 

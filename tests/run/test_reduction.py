@@ -20,6 +20,8 @@ from firth.training.partition import create_mesh
 
 WEIGHT = np.float32(0.1)
 
+ALIKE = SimpleNamespace(by_halves=False)  # an objective whose rows are all alike
+
 
 def gradient(params, batch, weights, key):
     """A stand-in for the model's: each row is its own gradient, times its weight."""
@@ -49,7 +51,7 @@ def trained(tree):
 def test_the_sum_over_devices(zero1, dtype):
     """Equal to that of the whole batch; in bfloat16 each device's share is rounded first."""
     params, batch, mesh = setting()
-    run = over_data(gradient, SimpleNamespace(), trained, config(dtype, zero1=zero1), mesh)
+    run = over_data(gradient, ALIKE, trained, config(dtype, zero1=zero1), mesh)
     with jax.set_mesh(mesh):
         (loss, measured, grads), (carry,) = jit(run)(params, batch, WEIGHT, jax.random.key(0))
     x = batch["x"]
@@ -75,7 +77,7 @@ def test_what_is_sent(zero1, dtype):
     """One sum a parameter, in the dtype; metrics in theirs; nothing for what is frozen."""
     params, batch, mesh = setting()
     frozen = lambda tree: {"a": {"scale": False}, "b": {"bias": True}}  # noqa: E731
-    run = over_data(gradient, SimpleNamespace(), frozen, config(dtype, zero1=zero1), mesh)
+    run = over_data(gradient, ALIKE, frozen, config(dtype, zero1=zero1), mesh)
     text = jax.jit(run).lower(params, batch, WEIGHT, jax.random.key(0)).as_text()
     sent = re.findall(r'"stablehlo\.(\w+)".*?\}\) : \(tensor<(\S+?)>\)', text, re.DOTALL)
     sent = [(kind, array) for kind, array in sent if kind in ("all_reduce", "reduce_scatter")]
@@ -87,25 +89,25 @@ def test_what_is_sent(zero1, dtype):
 def test_what_stays_the_partitioners():
     _, _, whole = setting()
     _, _, cut = setting(fsdp=2)
-    both_ways = SimpleNamespace(backwards=True)
+    both_ways = SimpleNamespace(by_halves=True)
     alone = create_mesh(devices=jax.devices()[:1])
     same = functools.partial(over_data, gradient)
-    assert same(SimpleNamespace(), trained, config(), whole) is not gradient
-    assert same(SimpleNamespace(), trained, config(), cut) is gradient
+    assert same(ALIKE, trained, config(), whole) is not gradient
+    assert same(ALIKE, trained, config(), cut) is gradient
     assert same(both_ways, trained, config(), whole) is gradient
-    assert same(SimpleNamespace(), trained, config("bfloat16"), alone) is gradient
-    assert same(SimpleNamespace(), trained, config("bfloat16"), None) is gradient
+    assert same(ALIKE, trained, config("bfloat16"), alone) is gradient
+    assert same(ALIKE, trained, config("bfloat16"), None) is gradient
 
 
 def test_a_dtype_that_cannot_be_had_is_refused():
     _, _, whole = setting()
     _, _, cut = setting(tensor=2)
     with pytest.raises(FirthError, match=r"reduce_dtype='fp16' is unknown; one of float32, bf"):
-        over_data(gradient, SimpleNamespace(), trained, config("fp16"), whole)
+        over_data(gradient, ALIKE, trained, config("fp16"), whole)
     with pytest.raises(FirthError, match=r"'bfloat16' needs .* mesh.tensor cuts"):
-        over_data(gradient, SimpleNamespace(), trained, config("bfloat16"), cut)
+        over_data(gradient, ALIKE, trained, config("bfloat16"), cut)
     with pytest.raises(FirthError, match=r"'bfloat16' needs .* two directions"):
-        over_data(gradient, SimpleNamespace(backwards=True), trained, config("bfloat16"), whole)
+        over_data(gradient, SimpleNamespace(by_halves=True), trained, config("bfloat16"), whole)
 
 
 def test_recipes_without_the_new_fields_still_build():
@@ -113,7 +115,7 @@ def test_recipes_without_the_new_fields_still_build():
     del made["reduce_dtype"], made["mesh"]["zero1"], made["mesh"]["slices"]
     old = ConfigDict(made)
     assert create_mesh(old.mesh).size == 8
-    assert over_data(gradient, SimpleNamespace(), trained, old, create_mesh()) is not gradient
+    assert over_data(gradient, ALIKE, trained, old, create_mesh()) is not gradient
 
 
 def test_other_devices_than_tpus_sum_as_ever():

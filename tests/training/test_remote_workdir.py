@@ -14,7 +14,7 @@ from firth.distributed import job
 from firth.errors import FirthError
 from firth.storage import remote
 from firth.training import remote_workdir
-from firth.training.remote_workdir import TakenOverError, fetch, is_mirror, mirrored, push
+from firth.training.remote_workdir import TakenOverError, fetch, is_mirror, mirrored, upload_workdir
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def kill_at(monkeypatch, condition):
 
     def upload(path, url):
         if condition(url):
-            monkeypatch.setattr(remote_workdir, "push", lambda _: None)
+            monkeypatch.setattr(remote_workdir, "upload_workdir", lambda _: None)
             raise Killed
         remote.upload(path, url)
 
@@ -97,7 +97,7 @@ def kill_at(monkeypatch, condition):
 def test_a_path_is_itself(tmp_path):
     with mirrored(tmp_path / "run") as folder:
         assert folder == tmp_path / "run"
-        push(folder)
+        upload_workdir(folder)
     assert not folder.exists()
 
 
@@ -105,11 +105,11 @@ def test_a_path_is_itself(tmp_path):
 def test_another_machine_goes_on(url, host):
     with mirrored(url + "/") as first:
         checkpoint(first, 10)
-        push(first)
+        upload_workdir(first)
         assert at(url) == contents(first)
         checkpoint(first, 20)
         drop(first, 10)
-        push(first)
+        upload_workdir(first)
         assert at(url) == contents(first)
         with (first / "metrics.jsonl").open("a") as journal:
             journal.write("the end\n")
@@ -127,10 +127,10 @@ def test_another_machine_goes_on(url, host):
 def test_killed_before_the_seal_the_older_one_is_restored(url, host, monkeypatch, at_file):
     with monkeypatch.context() as patched, pytest.raises(Killed), mirrored(url) as first:
         checkpoint(first, 10)
-        push(first)
+        upload_workdir(first)
         kill_at(patched, lambda url: url.endswith(at_file))
         checkpoint(first, 20)
-        push(first)
+        upload_workdir(first)
     assert any("/20/" in name for name in remote.sizes(url)) == (at_file != "checkpoints")
     host("b")
     with mirrored(url) as second:
@@ -145,13 +145,13 @@ def test_killed_before_the_seal_the_older_one_is_restored(url, host, monkeypatch
 def test_the_same_machine_keeps_what_it_had_not_sent(url, host, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(Killed), mirrored(url) as first:
         checkpoint(first, 10)
-        push(first)
+        upload_workdir(first)
         kill_at(patched, lambda url: url.endswith("20.json"))
         checkpoint(first, 20)
-        push(first)
+        upload_workdir(first)
     with mirrored(url) as again:
         assert {p.name for p in (again / "checkpoints").iterdir()} == {"10", "20"}
-        push(again)
+        upload_workdir(again)
         assert at(url) == contents(again)
 
 
@@ -187,7 +187,7 @@ def test_what_is_being_written_is_not_sent(url, host):
         (folder / "checkpoints-damaged" / "5" / "x").touch()
         checkpoint(folder / "seed-0", 7)
         checkpoint(folder / "seed-0", 8, seal=False)
-        push(folder / "seed-0")
+        upload_workdir(folder / "seed-0")
         names = at(url).keys()
     assert "seed-0/seals/7.json" in names and "seals/10.json" in names
     assert not [n for n in names if "/20/" in n or "/8/" in n or "lock" in n or "damaged" in n]
@@ -226,13 +226,13 @@ def test_two_runs_at_one_url(url, host):
     message = r"another run writes to memory://.* \(on .*, process \d+, since .*, so this one ends"
     with pytest.raises(TakenOverError, match=message), mirrored(url) as first:
         checkpoint(first, 10)
-        push(first)
+        upload_workdir(first)
         host("b")
         with mirrored(url) as second:
             checkpoint(second, 20)
-            push(second)
+            upload_workdir(second)
             checkpoint(first, 30)
-            push(first)
+            upload_workdir(first)
     assert "seals/20.json" in at(url) and "seals/30.json" not in at(url)
     host("a")
     with mirrored(url), pytest.raises(FirthError, match="another run is using memory://"):
@@ -247,10 +247,10 @@ def test_a_failed_save_is_made_good(url, host, monkeypatch, caplog):
         checkpoint(folder, 10)
         with monkeypatch.context() as patched:
             patched.setattr(remote_workdir, "upload", fail)
-            push(folder)
+            upload_workdir(folder)
         assert "the network is away" in caplog.text and at(url) == {}
         checkpoint(folder, 20)
-        push(folder)
+        upload_workdir(folder)
         assert at(url) == contents(folder)
     monkeypatch.setattr(remote_workdir, "upload", fail)
     with pytest.raises(FirthError, match="the network is away"), mirrored(url) as folder:
@@ -272,7 +272,7 @@ def test_the_second_process_has_a_folder_of_its_own(url, host, tmp_path, monkeyp
         for run in (first, first / "seed-0"):
             (run / "compiled").mkdir(parents=True)
             (run / "compiled" / "step-cache").write_text("a program")
-        push(first)
+        upload_workdir(first)
         before = at(url) | {"owner.json": remote.read_bytes(f"{url}/owner.json")}
         monkeypatch.setattr(job, "number", lambda: 1)
         with mirrored(url) as second:  # on the same host, at the same time
@@ -288,12 +288,12 @@ def test_reading(url, host):
         fetch(url)
     with mirrored(url) as run:
         checkpoint(run, 10)
-        push(run)
+        upload_workdir(run)
         copy = fetch(url + "/")
         assert contents(copy) == contents(run) and copy != run
         assert fetch(url) == copy
         checkpoint(run, 20)
-        push(run)
+        upload_workdir(run)
         newer = fetch(url)
         assert contents(newer) == contents(run) and newer != copy
         assert not (copy / "checkpoints" / "20").exists()  # somebody may be reading it
@@ -318,7 +318,7 @@ with remote_workdir.mirrored(sys.argv[1]) as folder:
     known = [int(p.stem) for p in (folder / "seals").glob("*.json")]
     for step in range(max(known, default=0) + 1, 100):
         checkpoint(folder, step)
-        remote_workdir.push(folder)
+        remote_workdir.upload_workdir(folder)
 """
     far, newest = tmp_path / "far" / "run", 0
     for trial, uploads in enumerate((9, 15, 18, 23)):

@@ -1,8 +1,16 @@
-"""Evaluation: held-out losses of pretraining, and a task's own metrics.
+"""Evaluation: held-out losses of pretraining, a task's own metrics, and what recipes add.
 
 firth evaluate --workdir runs/mini [--step N]
+
+A run's own evaluator measures its held-out sets. A recipe adds others by name, each with how often
+it runs and its own options:
+
+    config.evals.blanks = dict(type="my_module:Blanks", every=1000, texts="blanks.txt")
+
+Its metrics are logged as `eval/blanks/...`.
 """
 
+import abc
 import dataclasses
 import json
 from pathlib import Path
@@ -14,7 +22,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
-from firth import recipe
+from firth import recipe, registry
 from firth.data.tasks.metrics import score
 from firth.data.tasks.submission import write_predictions
 from firth.distributed import job
@@ -27,17 +35,37 @@ from firth.training import metrics as pairs
 from firth.training import partition
 from firth.training.checkpoint import Checkpoints
 from firth.training.remote_workdir import fetch, put_back
+from firth.training.state import TrainState
 
 EVALUATION_SEED = 0x0F1E  # the masks of held-out text are the same at every evaluation
 
 
-class Evaluator:
+EVALUATORS = {"heldout": "firth.run.evaluator:Heldout"}
+
+
+class Evaluator(abc.ABC):
+    """Measures a state of training; `options` are those of its entry in the recipe.
+
+    `experiment` is the run's parts, `mesh` the devices that the state lies on.
+    """
+
+    def __init__(self, experiment, config, mesh, **options):
+        if options:
+            raise FirthError(f"{type(self).__name__} has no option {min(options)!r}")
+        self.experiment, self.config, self.mesh = experiment, config, mesh
+
+    @abc.abstractmethod
+    def run(self, state) -> dict[str, float]:
+        """{metric: value} of a `TrainState`; all processes call it."""
+
+
+class Heldout(Evaluator):
     """Measures parameters on every held-out set of a run that has labels or needs none."""
 
-    def __init__(self, run: experiment.Experiment, config, mesh):
-        self.run, self.mesh = run, mesh
-        objective = run.objective
-        model = with_options(run.model, config.eval.get("model", {}))
+    def __init__(self, experiment, config, mesh, **options):
+        super().__init__(experiment, config, mesh, **options)
+        objective, task = experiment.objective, experiment.task
+        model = with_options(experiment.model, config.eval.get("model", {}))
         key = jax.random.key(EVALUATION_SEED, impl=config.rng)
 
         memory = config.eval.get("memory", 0)
@@ -61,16 +89,17 @@ class Evaluator:
             return measured, rows | {"logits": logits}
 
         # Predictions of all hosts come to each of them; what is remembered stays where it is.
-        whole = NamedSharding(mesh, PartitionSpec()) if run.task else None
-        self._pass = jax.jit(bound(model, predict if run.task else measure), out_shardings=whole)
+        whole = NamedSharding(mesh, PartitionSpec()) if task else None
+        self._pass = jax.jit(bound(model, predict if task else measure), out_shardings=whole)
 
-    def measurements(self, params) -> dict[str, float]:
+    def run(self, state) -> dict[str, float]:
         """{"<set>/<metric>": value}: means of the objective's metrics, then the task's own."""
-        names = [n for n in self.run.heldout if not self.run.task or n.startswith("dev")]
+        sets, task = self.experiment.heldout, self.experiment.task
         return {
             f"{name}/{metric}": value
-            for name in names
-            for metric, value in self.measure(params, name)[0].items()
+            for name in sets
+            if not task or name.startswith("dev")
+            for metric, value in self.measure(state.params, name)[0].items()
         }
 
     def measure(self, params, name: str):
@@ -79,9 +108,9 @@ class Evaluator:
         Metrics are missing where labels are. Predictions are, in file order, the class int [n] or
         the score float [n] of every example of a task, and None in pretraining.
         """
-        task, total, columns = self.run.task, {}, []
+        task, total, columns = self.experiment.task, {}, []
         carry = {} if task else self._fresh()
-        for batch in self.run.heldout[name]():
+        for batch in self.experiment.heldout[name]():
             on_device = partition.put_batch(batch, self.mesh)
             measured, found = self._pass(params, on_device | carry)
             total = pairs.add(total, jax.device_get(measured))
@@ -105,6 +134,39 @@ class Evaluator:
         if means:  # labelled
             means |= score(task.metrics, predictions, labels)
         return means, predictions
+
+
+class Evaluators:
+    """All evaluators of a run: its own, called "", and those that the recipe names."""
+
+    def __init__(self, experiment, config, mesh):
+        self.best = experiment.best
+        self.every = {"": experiment.evaluate_every}
+        self.evaluators: dict[str, Evaluator] = {"": Heldout(experiment, config, mesh)}
+        for name, entry in config.get("evals", {}).items():
+            options = dict(entry)
+            kind, self.every[name] = options.pop("type", ""), options.pop("every", 0)
+            found = registry.find(f"evals.{name}.type", kind, EVALUATORS)
+            self.evaluators[name] = found(experiment, config, mesh, **options)
+
+    def due(self, step: int, last: bool) -> list[str]:
+        """Which evaluators run after this step; all of them after the last."""
+        return [name for name, every in self.every.items() if last or (every and step % every == 0)]
+
+    def run(self, state, names: list[str]) -> dict[str, float]:
+        """What these evaluators measure, the names of the recipe's own before their metrics.
+
+        Raises FirthError where the metric that chooses the best checkpoint is not measured.
+        """
+        results = {}
+        for name in names:
+            found = self.evaluators[name].run(state)
+            results |= {f"{name}/{metric}" if name else metric: v for metric, v in found.items()}
+        if "" in names and self.best and self.best not in results:
+            raise FirthError(
+                f"checkpoint.best={self.best!r} is not measured; there are {', '.join(results)}"
+            )
+        return results
 
 
 def with_options(model, options) -> nn.Module:
@@ -159,16 +221,18 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)
     step, params = saves.restore_params(step)
     params = jax.device_put(params, partition.shardings_of(params, mesh))
-    evaluator, found = Evaluator(run, config, mesh), {}
+    evaluators, found = Evaluators(run, config, mesh), {}
     for name in run.heldout:
-        means, predictions = evaluator.measure(params, name)
+        means, predictions = evaluators.evaluators[""].measure(params, name)
         if not run.task or name.startswith("dev"):
             found |= {f"{name}/{metric}": value for metric, value in means.items()}
         if run.task and job.leads():
             (workdir / "predictions").mkdir(exist_ok=True)
             path = workdir / "predictions" / f"{name}.tsv"
             write_predictions(path, run.task, predictions)
-    found = {"step": step, **changed, **found}
+    state = TrainState(jnp.asarray(step), jnp.zeros((), jnp.int32), params, (), {})
+    added = [name for name in evaluators.evaluators if name]
+    found = {"step": step, **changed, **found, **evaluators.run(state, added)}
     if job.leads():
         write_text(workdir / "evaluation.json", json.dumps(found, indent=2) + "\n")
     return found

@@ -14,6 +14,7 @@ import math
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -24,7 +25,7 @@ from firth.distributed import job
 from firth.errors import FirthError
 from firth.storage.local import digests, read_seal, seal_text, write_text
 from firth.storage.remote import is_url
-from firth.training.remote_workdir import fetch, push
+from firth.training.remote_workdir import fetch
 
 log = logging.getLogger("firth")
 
@@ -55,6 +56,8 @@ class Checkpoints:
     `reach` is how many steps the run may have to go back: what that needs is kept too.
     `read_only` changes nothing there, so that a run may go on beside the reader; the workdir may
     then be at a URL. `alone` is for process 0 where the others have no part in this (gathered.py).
+    `when_saved` is called when a save is complete, on process 0, in a thread of its own; an error
+    of it is that of the save.
     """
 
     def __init__(
@@ -69,13 +72,14 @@ class Checkpoints:
         best_mode="max",
         read_only=False,
         alone=False,
+        when_saved: Callable[[], None] | None = None,
     ):
         if read_only and is_url(workdir):
             workdir = fetch(workdir)
         self.directory = Path(workdir).absolute() / "checkpoints"
         self.seals = Path(workdir).absolute() / "seals"
         self.minutes, self.every, self.best = minutes, every, best
-        self.read_only, self.alone = read_only, alone
+        self.read_only, self.alone, self.when_saved = read_only, alone, when_saved
         if best_mode not in ("max", "min"):
             raise FirthError(f"checkpoint.best_mode={best_mode!r} should be max or min")
         if keep < 1:
@@ -183,7 +187,8 @@ class Checkpoints:
                 for seal in self.seals.glob("*.json"):
                     if seal.stem not in kept:
                         seal.unlink()
-                push(self.directory.parent)
+                if self.when_saved:
+                    self.when_saved()
         except BaseException as error:  # handed to the loop's thread by wait()
             self._failure = (step, error)
 

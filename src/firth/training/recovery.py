@@ -139,7 +139,7 @@ def following(batch, rollbacks: list[dict]):
     return numbered
 
 
-class Watch:
+class Guard:
     """Follows the policy on the host, step by step; `names` are those of the parameters."""
 
     def __init__(self, policy: Policy, names: list[str], rollbacks: list[dict], journal, bar):

@@ -78,12 +78,12 @@ def mirrored(workdir: str | os.PathLike) -> Iterator[Path]:
         try:
             yield folder
         except BaseException:
-            push(folder)
+            upload_workdir(folder)
             raise
         _send(folder)
 
 
-def push(workdir: Path) -> None:
+def upload_workdir(workdir: Path) -> None:
     """Send what is new in a workdir to the URL that it mirrors, if it does (or its parent does).
 
     What cannot be sent is sent at the next save. Raises TakenOverError if another run has begun to
