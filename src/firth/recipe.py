@@ -7,6 +7,7 @@ names, or from the recipes that Firth ships; never from a checkpoint or a hub.
 import difflib
 import importlib
 import json
+import sys
 from pathlib import Path
 
 import ml_collections
@@ -79,6 +80,9 @@ def find(path: str) -> str:
     """Path of a recipe: the user's own file, or the one of that name that Firth ships."""
     name, separator, arg = path.partition(":")
     if Path(name).is_file():
+        folder = str(Path(name).resolve().parent)
+        if folder not in sys.path:  # as for a script: a recipe may import what lies beside it
+            sys.path.insert(0, folder)
         return path
     packaged = SHIPPED / Path(name).name
     if packaged.is_file():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import sys
 
 import flax.linen as nn
 import flax.struct
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
+from firth import registry
 from firth.errors import FirthError
 from firth.models import FAMILIES
 from firth.models.heads import find_head, key_of
@@ -161,7 +163,13 @@ def longest(spec: dict) -> int:
 
 
 def family(name: str):
-    """The module of a family: `Config`, `Encoder`, `size` and its table of published names."""
+    """The module of a family: `Config`, `Encoder`, `FRAME`; Firth's own have `PUBLISHED`, too.
+
+    `name` is one of `FAMILIES`, or the user's own as "module:Encoder". Raises FirthError for one
+    that is not known.
+    """
+    if ":" in str(name):
+        return sys.modules[registry.find("model.family", name, {}).__module__]
     if name not in FAMILIES:
         raise FirthError(f"model.family={name!r} is unknown; Firth knows {', '.join(FAMILIES)}")
     return importlib.import_module(FAMILIES[name])

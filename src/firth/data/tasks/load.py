@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from firth import registry
 from firth.data.tasks.tables import Table, find_file, read_table
 from firth.data.tasks.task import GLUE, Examples, Task, make_task, shown
 from firth.errors import FirthError
@@ -18,6 +19,8 @@ def get_task(name: str, **options) -> Task:
     Options are those of `custom_task` (`train`, `text`, ...), or of
     `firth.data.tasks.tfds.tfds_task`.
     """
+    if ":" in name and not name.startswith("tfds:"):
+        return registry.find("data.task", name, {})
     if name.startswith("tfds:"):
         from firth.data.tasks.tfds import tfds_task
 
