@@ -26,6 +26,7 @@ ROOMS = (
     ("models",),
     ("layers", "data", "training"),
     ("tokenizers", "distributed"),
+    ("registry",),
     ("recipe",),
     ("storage", "configs"),
     ("progress", "errors"),

@@ -1,0 +1,32 @@
+"""Names in a recipe: a part that Firth ships, or the user's own as `module:Name`."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from firth.errors import FirthError
+from firth.recipe import suggest
+
+
+def find(field: str, name: str, known: Mapping[str, str]) -> object:
+    """The object that a recipe names: `known[name]`, or the user's own as "module:Name".
+
+    `field` is the field of the recipe, for messages. The values of `known` are
+    "module:attribute". A module of the user is also sought in the current directory.
+
+    Raises FirthError for an unknown name, and for a module or an attribute that is missing.
+    """
+    if name not in known and ":" not in name:
+        raise FirthError(
+            f"{field}={name!r} is unknown{suggest(name, known)} (your own goes by module:Name)"
+        )
+    module, _, attribute = known.get(name, name).partition(":")
+    if name not in known and (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, ValueError) as error:
+        raise FirthError(f"{field}={name!r}: cannot import {module!r} ({error})") from error
+    except AttributeError:
+        raise FirthError(f"{field}={name!r}: module {module!r} has no {attribute!r}") from None
