@@ -10,7 +10,6 @@ import numpy as np
 
 from firth.data.permutation import permute
 from firth.data.views.selection import Selection, copy_ranges, ranges
-from firth.errors import FirthError
 
 ENDS = ("document", "sentence", "none")
 
@@ -24,8 +23,6 @@ class Line:
     """
 
     def __init__(self, selection: Selection, ends: str, end_id: int | None):
-        if ends not in ENDS:
-            raise FirthError(f"unknown ends {ends!r}: expected one of {', '.join(ENDS)}")
         self.ends = ends
         self._selection = selection
         self._fill = 0 if ends == "none" else end_id

@@ -58,16 +58,20 @@ class Pieces:
         return rows_BL
 
 
+def check_reuse(length: int, reuse: int) -> None:
+    """Refuse rows without room for the reused tokens, two segments and three special tokens."""
+    if reuse < 1 or length - reuse - 3 < 2:
+        raise FirthError(
+            f"reuse={reuse} does not fit length={length}: after the reused tokens a row has "
+            "[SEP] [SEP] [CLS] and two segments of a token at least; expected 0 < reuse <= "
+            f"{length - 5}"
+        )
+
+
 class ReuseRows:
-    """Cuts XLNet's rows; see `firth.data.views.streams.streams`."""
+    """Cuts XLNet's rows; `firth.data.views.streams.StreamsConfig` describes them."""
 
     def __init__(self, length: int, reuse: int, cls_id: int, sep_id: int):
-        if reuse < 1 or length - reuse - 3 < 2:
-            raise FirthError(
-                f"reuse={reuse} does not fit length={length}: after the reused tokens a row has "
-                "[SEP] [SEP] [CLS] and two segments of a token at least; expected 0 < reuse <= "
-                f"{length - 5}"
-            )
         self.length = length
         self.reuse = reuse
         self.special = (cls_id, sep_id)
