@@ -94,6 +94,15 @@ class View(abc.ABC):
         """The rows `own` of each batch of one pass; `limit` is None, or 1 or more."""
 
 
+def special_ids(tokenizer: Tokenizer, names: tuple[str, ...], needed: str) -> tuple[int, ...]:
+    """The ids of special tokens; FirthError, saying what is `needed`, where one is missing."""
+    ids = tuple(getattr(tokenizer, name) for name in names)
+    for name, number in zip(names, ids, strict=True):
+        if number is None or number < 0:
+            raise FirthError(f"{name}={number} is no token id: the tokenizer must have {needed}")
+    return ids
+
+
 @dataclass(frozen=True)
 class Source:
     """What a view is made from.

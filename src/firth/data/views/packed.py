@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firth.data.views.base import Source
-from firth.data.views.planned import PlannedConfig, PlannedView, special_ids
+from firth.data.views.planned import PlannedConfig, PlannedView, frame_ids
 from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges, select
 from firth.errors import FirthError
 
@@ -42,7 +42,7 @@ class PackedConfig(PlannedConfig):
 
     def view(self, source: Source) -> PlannedView:
         """The rows of a source; FirthError where it lacks text or special tokens."""
-        special = special_ids(source.tokenizer)
+        special = frame_ids(source.tokenizer)
         planner = PackedPlanner(self, select(source.store, source.documents), special)
         return PlannedView(self, planner, source)
 
@@ -104,7 +104,10 @@ class PackedPlanner:
         return {"tokens": tokens_BL, "segments": np.zeros_like(tokens_BL), "mask": mask_BL}
 
     def _fill_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Greedy: a row takes pieces while they fit; each piece knows where its row would end."""
+        """(start [R], stop [R]): a row takes pieces as long as they fit.
+
+        For each piece, `following` is the first piece of the next row if a row began with it.
+        """
         starts, stops = [], []
         start = stop = limit = np.empty(0, np.int64)
         for documents in self.selection.chunks():

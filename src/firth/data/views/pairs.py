@@ -14,7 +14,7 @@ import numpy as np
 
 from firth.data.permutation import derive_key, random_below, random_heads, random_unit
 from firth.data.views.base import Fields, Source, row_fields
-from firth.data.views.planned import PlannedConfig, PlannedView, special_ids
+from firth.data.views.planned import PlannedConfig, PlannedView, frame_ids
 from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges, select
 from firth.errors import FirthError
 from firth.tokenizers.frame import truncation
@@ -69,7 +69,7 @@ class PairsConfig(PlannedConfig):
 
     def view(self, source: Source) -> PlannedView:
         """The pairs of a source; FirthError where their labels would mean nothing."""
-        special = special_ids(source.tokenizer)
+        special = frame_ids(source.tokenizer)
         selection = select(source.store, source.documents)
         planner = PairPlanner(self, selection, special, source.seed)
         return PlannedView(self, planner, source)

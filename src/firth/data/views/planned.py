@@ -14,8 +14,17 @@ from typing import Protocol
 import numpy as np
 
 from firth.data.permutation import Epochs, derive_key, permute
-from firth.data.views.base import Batch, Fields, Source, View, ViewConfig, row_fields
+from firth.data.views.base import (
+    Batch,
+    Fields,
+    Source,
+    View,
+    ViewConfig,
+    row_fields,
+    special_ids,
+)
 from firth.errors import FirthError
+from firth.tokenizers.base import Tokenizer
 
 SHORTEST = 8
 PLANS_KEPT = 2  # a batch may straddle two epochs
@@ -68,16 +77,10 @@ class Planner(Protocol):
         """The rows of these examples of a plan, without `example` and `copy`."""
 
 
-def special_ids(tokenizer) -> tuple[int, int, int]:
+def frame_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
     """The ids of [CLS], [SEP] and [PAD]; FirthError where a tokenizer lacks one of them."""
-    for name in ("cls_id", "sep_id", "pad_id"):
-        value = getattr(tokenizer, name)
-        if value is None or value < 0:
-            raise FirthError(
-                f"{name}={value} is no token id: the tokenizer must have [CLS], [SEP] and [PAD] "
-                "(or their counterparts)"
-            )
-    return tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
+    names = ("cls_id", "sep_id", "pad_id")
+    return special_ids(tokenizer, names, "[CLS], [SEP] and [PAD] (or their counterparts)")
 
 
 class PlannedView(View):

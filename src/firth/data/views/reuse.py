@@ -1,8 +1,8 @@
 """XLNet's rows: text that continues from row to row, and then two segments, A [SEP] B [SEP] [CLS].
 
 Yang et al. 2019, sections 2.4, 2.5 and 3.1, as their data code does it. Row t of a stream begins
-with its places t * reuse .. (t + 1) * reuse - 1, whose states the model keeps for row t + 1; A goes
-on from there, and B goes on from A or comes from anywhere in the stream.
+with its places t * reuse .. (t + 1) * reuse - 1. The model keeps their states for row t + 1. A goes
+on from there. B goes on from A, or comes from anywhere in the stream.
 B rows, L length. Places are counted along each row's stream in the direction that it is read.
 """
 
@@ -21,7 +21,7 @@ _LARGEST_DRAW = (1 << 31) - 1  # of random_below: a longer stream lends only its
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of a line, all of `size` places, a row's each, and which are read backwards.
+    """Pieces of a line, one for each row, of `size` places each; some are read backwards.
 
     Sentence borders get numbers that grow in the direction of reading: backwards those of the
     line, negated.
@@ -49,7 +49,7 @@ class Pieces:
         column, place, count = (np.concatenate(part) for part in zip(*segments, strict=True))
         row = np.tile(np.arange(len(self.start)), len(segments))
         backward = self.backward[row]
-        # Rows read backwards are laid mirrored, then turned.
+        # Rows that are read backwards are filled from the other end, then turned round.
         column = np.where(backward, length - column - count, column)
         ahead = np.where(backward, self.size - place - count, place)
         shape = (len(self.start), length)
@@ -113,10 +113,10 @@ class ReuseRows:
         }
 
     def _segments(self, pieces: Pieces, begin: int, key, counter_B: np.ndarray):
-        """(end of A, start of B, end of B, whether B is random), not trimmed yet.
+        """(end of A, start of B, end of B, whether B is random), before truncation.
 
-        A may end at any sentence border that leaves B a token; where there is none it runs to the
-        first one beyond. As in their code the last token of a stream is never drawn for B.
+        A may end at any sentence border that leaves B a token. Where there is none, it runs to the
+        first border after that. As in their code, the last token of a stream is never drawn for B.
         """
         size, budget = pieces.size, self.length - self.reuse - 3
         at_B = np.full(len(counter_B), begin)

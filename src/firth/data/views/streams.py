@@ -15,7 +15,15 @@ from functools import partial
 import numpy as np
 
 from firth.data.permutation import derive_key
-from firth.data.views.base import Batch, Fields, Source, View, ViewConfig, row_fields
+from firth.data.views.base import (
+    Batch,
+    Fields,
+    Source,
+    View,
+    ViewConfig,
+    row_fields,
+    special_ids,
+)
 from firth.data.views.line import ENDS, Line
 from firth.data.views.reuse import Pieces, ReuseRows, check_reuse
 from firth.data.views.selection import select
@@ -77,25 +85,28 @@ class StreamsConfig(ViewConfig):
         last = "next" if self.reuse else "following"
         return row_fields(self.length, reset=bool, **{last: np.int32})
 
-    def view(self, source: Source) -> "Streams":
+    def view(self, source: Source) -> "StreamsView":
         """The streams of a source; FirthError where it lacks text or special tokens."""
-        return Streams(self, source)
+        return StreamsView(self, source)
 
 
-class Streams(View):
+class StreamsView(View):
     """Rows of fixed length that go on from batch to batch; `StreamsConfig` describes them."""
 
     def __init__(self, config: StreamsConfig, source: Source):
         tokenizer = source.tokenizer
-        _check_ids(tokenizer, config)
         self.length = config.length
         self.fields = config.fields
+        self._cut = None
+        if config.reuse:
+            needed = "[CLS] and [SEP] (or their counterparts) for XLNet's rows"
+            ids = special_ids(tokenizer, ("cls_id", "sep_id"), needed)
+            self._cut = ReuseRows(config.length, config.reuse, *ids)
+        if config.ends != "none":
+            special_ids(tokenizer, ("end_id",), 'an end-of-text token, or choose ends="none"')
         documents = select(source.store, source.documents)
         self._stored = Line(documents, config.ends, tokenizer.end_id)
         self._pad_id = 0 if tokenizer.pad_id is None else tokenizer.pad_id
-        self._cut = None
-        if config.reuse:
-            self._cut = ReuseRows(config.length, config.reuse, tokenizer.cls_id, tokenizer.sep_id)
         self._bidirectional = config.bidirectional
         self._seed = source.seed
         self._shuffle = config.shuffle
@@ -222,20 +233,3 @@ class Streams(View):
                 self._lines[epoch] = self._stored.shuffled(key)
             self._lines.move_to_end(epoch)
             return self._lines[epoch]
-
-
-def _check_ids(tokenizer, config: StreamsConfig) -> None:
-    """Refuse a tokenizer that lacks a special token of these rows."""
-    needed = {"cls_id": bool(config.reuse), "sep_id": bool(config.reuse)}
-    needed["end_id"] = config.ends != "none"
-    for name in (name for name, needs in needed.items() if needs):
-        value = getattr(tokenizer, name)
-        if value is None or value < 0:
-            raise FirthError(
-                f"{name}={value} is no token id: the tokenizer must have "
-                + (
-                    'an end-of-text token, or choose ends="none"'
-                    if name == "end_id"
-                    else "[CLS] and [SEP] (or their counterparts) for XLNet's rows"
-                )
-            )
