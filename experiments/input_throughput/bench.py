@@ -17,14 +17,16 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from firth.data.views.planned import packed, pairs
+from firth.data.views.base import Source
+from firth.data.views.packed import PackedConfig
+from firth.data.views.pairs import PairsConfig
 
 BATCH_SIZE = 32
-CASES = {  # name -> (how to make the view, tokens/s it must reach)
-    "packed@512": (lambda store, **ids: packed(store, 512, **ids), 5e6),
-    "pairs@128": (lambda store, **ids: pairs(store, 128, **ids), 2e6),
-    "packed@128": (lambda store, **ids: packed(store, 128, **ids), None),
-    "pairs@512": (lambda store, **ids: pairs(store, 512, **ids), None),
+CASES = {  # name -> (view, tokens/s it must reach)
+    "packed@512": (PackedConfig(length=512), 5e6),
+    "pairs@128": (PairsConfig(length=128), 2e6),
+    "packed@128": (PackedConfig(length=128), None),
+    "pairs@512": (PairsConfig(length=512), None),
 }
 
 
@@ -70,16 +72,14 @@ def measure(view, batches: int) -> dict[str, float]:
 
 
 def corpora(arguments, folder: Path):
-    """(name, store, special token ids) of what is measured."""
+    """(name, store, tokenizer) of what is measured; made-up text has special ids only."""
     if arguments.store:
         from firth.data.corpus.store import open_store
 
         store = open_store(arguments.store, verify=False)
-        tokenizer = store.tokenizer()
-        names = ("cls_id", "sep_id", "pad_id")
-        yield Path(arguments.store).name, store, {n: getattr(tokenizer, n) for n in names}
+        yield Path(arguments.store).name, store, store.tokenizer()
         return
-    ids = {"cls_id": 101, "sep_id": 102, "pad_id": 0}
+    ids = SimpleNamespace(cls_id=101, sep_id=102, pad_id=0)
     for name, sentences in {"articles": 12.0, "novels": 5000.0}.items():
         yield name, made_up_store(folder, arguments.tokens, sentences), ids
 
@@ -95,9 +95,9 @@ def main() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     print(f"{'corpus':10} {'view':11} {'plan s':>7} {'us/batch':>9} {'pad':>6} {'M tokens/s':>11}")
     with tempfile.TemporaryDirectory() as folder:
-        for corpus, store, ids in corpora(arguments, Path(folder)):
-            for case, (make, goal) in CASES.items():
-                row = measure(make(store, **ids), arguments.batches)
+        for corpus, store, tokenizer in corpora(arguments, Path(folder)):
+            for case, (config, goal) in CASES.items():
+                row = measure(config.view(Source(store, tokenizer)), arguments.batches)
                 speed = row["tokens_per_s"]
                 print(
                     f"{corpus:10} {case:11} {row['planning_s']:7.2f} {row['batch_us_median']:9.0f} "

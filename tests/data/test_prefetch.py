@@ -10,11 +10,11 @@ import jax
 import numpy as np
 import pytest
 from helpers.stores import IDS, made_store, random_documents
+from helpers.views import pairs
 
 import firth.data.prefetch as module
 from firth.data.prefetch import prefetch
 from firth.data.tensorflow import import_tensorflow
-from firth.data.views.planned import pairs
 from firth.errors import FirthError
 
 loaders = pytest.mark.parametrize("loader", ["thread", "tf.data"])

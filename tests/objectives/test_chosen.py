@@ -12,7 +12,9 @@ import pytest
 from quick import jit
 
 from firth import recipe
-from firth.run.experiment import create_objective, create_view, model_spec
+from firth.data.views import create_view
+from firth.data.views.base import Source
+from firth.run.experiment import create_objective, model_spec
 from firth.run.outline import stand_in_teacher
 from firth.tokenizers.load import load_tokenizer, train_tokenizer
 
@@ -75,7 +77,7 @@ def learned(corpus):
             load=lambda source: stand_in_teacher(spec),
         )
         objective.check(config.data)
-        view = create_view(config.data, store, tokenizer, 0, None)
+        view = create_view(config.data, Source(store, tokenizer))
         rows = view.batch(0, ROWS)
         batch = jit(objective.corrupt)(rows, jax.random.key(0))
         return tokenizer, objective, rows, jax.device_get(batch)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.stores import END, FIRST, IDS, made_store
+from helpers.views import streams
 from jax.sharding import NamedSharding, PartitionSpec
 from quick import jit
 
-from firth.data.views.planned import streams
 from firth.models.model import create
 from firth.objectives.plm import PermutationLM
 from firth.planning.compiler import hlo

@@ -27,18 +27,14 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """[(store's folder, documents, seed)] of every view that is made."""
-    made = []
+    """[(store's digest, documents, seed)] of every view that is made."""
+    made, create_view = [], experiment.create_view
 
-    def spy(function):
-        def make(store, length, *, documents, seed, **options):
-            made.append((store.digest, documents, seed))
-            return function(store, length, documents=documents, seed=seed, **options)
+    def spy(data, source):
+        made.append((source.store.digest, source.documents, source.seed))
+        return create_view(data, source)
 
-        return make
-
-    for name, function in experiment.VIEWS.items():
-        monkeypatch.setitem(experiment.VIEWS, name, spy(function))
+    monkeypatch.setattr(experiment, "create_view", spy)
     return made
 
 

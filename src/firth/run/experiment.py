@@ -17,7 +17,9 @@ from firth.data.corpus.store import Store, open_store
 from firth.data.tasks.buckets import Buckets, tokenise
 from firth.data.tasks.load import get_task, load_split
 from firth.data.tasks.task import Task
-from firth.data.views import planned
+from firth.data.views import create_view, view_config
+from firth.data.views.base import Source
+from firth.data.views.selection import split_documents
 from firth.errors import FirthError
 from firth.models.model import Model, classifies_pooled, create, family, longest
 from firth.objectives import OBJECTIVES
@@ -30,10 +32,6 @@ from firth.weights.read import Saved, read_model
 log = logging.getLogger("firth")
 
 Batch = dict[str, np.ndarray]
-
-VIEWS = {"packed": planned.packed, "pairs": planned.pairs, "streams": planned.streams}
-# Fields of the data section that are not the view's own.
-SECTION = ("store", "view", "heldout", "heldout_store", "loader", "prefetch", "task")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,18 +103,17 @@ def _pretraining(config, initial, own, cache) -> Experiment:
                 f"{data.store}; prepare both with the same one"
             )
         stores.append(held_store)
-        held = create_view(measured, held_store, tokenizer, config.seed, None)
+        held = create_view(measured, Source(held_store, tokenizer, config.seed))
     elif data.heldout:
-        fewest = 2 if data.view == "pairs" else 1  # a random second text needs another document
-        train_documents, heldout_documents = planned.split_documents(
-            store, data.heldout, minimum=fewest
+        train_documents, heldout_documents = split_documents(
+            store, data.heldout, minimum=view_config(data).min_documents
         )
-        held = create_view(measured, store, tokenizer, config.seed, heldout_documents)
+        held = create_view(measured, Source(store, tokenizer, config.seed, heldout_documents))
     if path or data.heldout:
         heldout["heldout"] = lambda: held.sequential(
             config.eval.batch_size, limit=config.eval.batches, **own
         )
-    train = create_view(data, store, tokenizer, config.seed, train_documents, cache)
+    train = create_view(data, Source(store, tokenizer, config.seed, train_documents, cache))
     return Experiment(
         model=create_model(spec, objective),
         spec=spec,
@@ -142,22 +139,6 @@ def _measured(config, spec):
     data = config.data.copy_and_resolve_references()
     data.length = length or data.length
     return data
-
-
-def create_view(data, store, tokenizer, seed, documents, cache=None):
-    """The view that `data.view` names, with the fields of the section that are its own."""
-    if data.view not in VIEWS:
-        raise FirthError(f"data.view={data.view!r} is unknown; choose one of {', '.join(VIEWS)}")
-    fields = {k: v for k, v in data.items() if k not in SECTION and k != "length"}
-    if data.view == "pairs":
-        fields["cache"] = cache
-    ids = dict(cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id, pad_id=tokenizer.pad_id)
-    if data.view == "streams":
-        ids["end_id"] = tokenizer.end_id
-    try:
-        return VIEWS[data.view](store, data.length, seed=seed, documents=documents, **ids, **fields)
-    except TypeError as error:
-        raise FirthError(f"data.view={data.view!r}: {error}") from None
 
 
 def _finetuning(config, initial, own) -> Experiment:

@@ -1,25 +1,49 @@
 """A pretraining run without its data: what `plan` and the benches know before there is any.
 
-The tokenizer is stood in for by one of the published size with its special tokens, the store by a
-text that says nothing; model, objective and the shapes of a batch are those of the run itself.
+Model, objective and the shapes of a batch are those of the run itself. A `Vocabulary` of the
+published size is there for the tokenizer, and nothing for the store.
 """
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import numpy as np
 
+from firth.data.views import view_config
 from firth.errors import FirthError
 from firth.models import bert
 from firth.models.model import Model, family
 from firth.run import experiment
 from firth.weights.read import Saved, read_model
 
-SPECIAL = dict(pad_id=0, unk_id=1, cls_id=2, sep_id=3, mask_id=4, end_id=5)
-FREE = 6  # the first id that is a word
-SENTENCE, SENTENCES = 32, 16  # tokens a sentence, sentences a document of that text
+FREE = 6  # the first id of `Vocabulary` that is a word
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """What objectives ask of a tokenizer, where there is none yet: ids without their tokens.
+
+    It has the usual special tokens, and every token begins a word. It encodes no text.
+    """
+
+    vocab_size: int
+    pad_id: int = 0
+    unk_id: int = 1
+    cls_id: int = 2
+    sep_id: int = 3
+    mask_id: int = 4
+    end_id: int = 5
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of all special tokens."""
+        return frozenset(range(FREE))
+
+    @property
+    def word_starts(self) -> np.ndarray:
+        """Bool [vocab_size]: True everywhere."""
+        return np.ones(self.vocab_size, bool)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +89,7 @@ def outline(config) -> Outline:
     if not vocab_size:
         vocab_size = family(config.model.family).Config.vocab_size
         assumed.append(f"a vocabulary of {vocab_size:,} tokens, as published (model.vocab_size)")
-    tokenizer = stand_in(vocab_size)
+    tokenizer = Vocabulary(vocab_size)
     spec = experiment.model_spec(config, None, tokenizer)
     given, load = config.objective, read_model
     if given.name == "distill" and not given.teacher:
@@ -83,18 +107,11 @@ def outline(config) -> Outline:
         spec=spec,
         model=experiment.create_model(spec, objective),
         objective=objective,
-        batch=batch_shapes(config, tokenizer),
+        batch={
+            name: jax.ShapeDtypeStruct((config.batch_size, *shape), dtype)
+            for name, (shape, dtype) in view_config(config.data).fields.items()
+        },
         assumed=tuple(assumed),
-    )
-
-
-def stand_in(vocab_size: int) -> SimpleNamespace:
-    """What objectives and views ask of a tokenizer with so many tokens; every one begins a word."""
-    return SimpleNamespace(
-        vocab_size=vocab_size,
-        special_ids=frozenset(SPECIAL.values()),
-        word_starts=np.ones(vocab_size, bool),
-        **SPECIAL,
     )
 
 
@@ -104,20 +121,3 @@ def stand_in_teacher(student: dict) -> Saved:
     spec = {name: student[name] for name in dimensions}
     spec |= dict(family="bert", num_layers=2 * student["num_layers"], pooler=False)
     return Saved(spec, ("mlm",), 2, None, False, {}, Path("assumed"), "published")
-
-
-def batch_shapes(config, tokenizer) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes of a global batch as the view of a config yields it."""
-    few = 2  # rows of a batch that is really made
-    documents = 16 + 4 * few * config.data.length // (SENTENCE * SENTENCES)
-    store = SimpleNamespace(
-        tokens=np.full(documents * SENTENCES * SENTENCE, FREE, np.uint16),
-        sentences=np.arange(0, documents * SENTENCES * SENTENCE + 1, SENTENCE),
-        documents=np.arange(0, documents * SENTENCES + 1, SENTENCES),
-        digest="says nothing",
-    )
-    view = experiment.create_view(config.data, store, tokenizer, config.seed, None)
-    return {
-        name: jax.ShapeDtypeStruct((config.batch_size, *rows.shape[1:]), rows.dtype)
-        for name, rows in view.batch(0, few).items()
-    }

@@ -4,12 +4,12 @@ import gzip
 
 import numpy as np
 import pytest
+from helpers.views import streams
 
 from firth.commands.prepare import main
 from firth.data.corpus.parts import Options
 from firth.data.corpus.prepare import prepare
 from firth.data.corpus.store import open_store
-from firth.data.views.planned import streams
 from firth.errors import FirthError
 from firth.tokenizers.load import load_tokenizer, train_tokenizer
 

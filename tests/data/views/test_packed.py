@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 from helpers.stores import CLS, FIRST, IDS, PAD, SEP, made_store, positions, random_documents
+from helpers.views import packed
 
 from firth.data.views import selection
-from firth.data.views.planned import packed
 from firth.errors import FirthError
 
 CORPORA = {

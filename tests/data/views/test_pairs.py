@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from helpers.stores import CLS, FIRST, IDS, PAD, SEP, made_store, positions, random_documents
+from helpers.views import pairs
 from scipy import stats
 
 from firth.data.views import selection
-from firth.data.views.planned import pairs
 from firth.data.views.selection import split_documents
 from firth.errors import FirthError
 from firth.tokenizers.frame import truncation

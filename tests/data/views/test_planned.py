@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 from helpers.stores import IDS, PAD, joined, made_store, random_documents, read_at_once, same
+from helpers.views import packed, pairs
 
 from firth.data.views.pairs import PairPlanner
-from firth.data.views.planned import packed, pairs
 from firth.errors import FirthError
 
 STORE = made_store(random_documents(0, 60))
@@ -159,7 +159,7 @@ def test_tokens_may_be_mapped_from_disk(tmp_path, dtype):
         assert same(view.batch(4, 16), expected.batch(4, 16))
 
 
-@pytest.mark.parametrize("make", [packed, pairs])
+@pytest.mark.parametrize("make", [packed, pairs], ids=["packed", "pairs"])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -15,8 +15,7 @@ from helpers.stores import (
     random_documents,
     same,
 )
-
-from firth.data.views.planned import streams
+from helpers.views import streams
 
 DOCUMENTS = random_documents(0, 60)
 STORE = made_store(DOCUMENTS)

@@ -19,8 +19,8 @@ from helpers.stores import (
     read_at_once,
     same,
 )
+from helpers.views import streams
 
-from firth.data.views.planned import streams
 from firth.errors import FirthError
 
 DOCUMENTS = random_documents(0, 60)

@@ -1,7 +1,6 @@
 """Labelled examples as token ids, and their view in length buckets: few shapes, little padding.
 
-`batch(step)` is pure, as in `firth.data.views.planned`: (seed, epoch) decide which examples share
-a batch.
+(seed, epoch) decide which examples share a batch.
 Legend: N examples, T tokens, B rows, L length.
 """
 
@@ -12,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firth.data.permutation import derive_key, own_rows, permute
+from firth.data.permutation import derive_key, permute
 from firth.data.tasks.task import Examples
+from firth.data.views.base import Batch, View, row_fields
 from firth.data.views.selection import ranges
 from firth.errors import FirthError
 from firth.tokenizers.frame import BERT, Frame, frame_of, truncation
@@ -119,19 +119,19 @@ def _starts(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
-class Buckets:
+class Buckets(View):
     """Batches of examples of like length, each as long as its bucket.
 
     An epoch permutes the examples, puts each into the smallest bucket that holds it and cuts every
-    bucket into batches. What does not fill a batch moves on to the next larger bucket, so one batch
+    bucket into batches. What does not fill a batch moves on to the next larger bucket. So one batch
     an epoch at most, of the largest bucket in use, is filled up with padding rows. Every example
     comes exactly once an epoch; batches are shuffled. How many batches there are of each length is
     the same in every epoch.
 
-    Batches hold: tokens int32 [B, L], segments int32 [B, L], mask bool [B, L] (True = real token),
-    labels int32 or float32 [B] (absent from a test set), weight float32 [B] (0 for padding rows),
-    example uint32 [B] (the number of the example, NO_EXAMPLE for padding rows), copy uint32 [B]
-    (the epoch). In padding rows, tokens are [PAD] and mask is False.
+    All slices of a batch have the same length L, that of its bucket. The extra fields are weight
+    float32 (0 for padding rows) and labels int32 or float32 (absent from a test set). `example` is
+    the number of the example, NO_EXAMPLE in padding rows; `copy` is the epoch. In padding rows
+    tokens are [PAD] and mask is False.
     """
 
     def __init__(self, tokenised: Tokenised, lengths: Sequence[int] = LENGTHS, seed: int = 0):
@@ -147,6 +147,8 @@ class Buckets:
         self.lengths = np.array(
             sorted({*(n for n in lengths if n < self.length), self.length}), np.int64
         )
+        labels = {} if tokenised.labels is None else {"labels": tokenised.labels.dtype}
+        self.fields = row_fields(None, weight=np.float32, **labels)
         self._examples = tokenised
         self._seed = operator.index(seed)
         self._sizes = np.diff(tokenised.offsets)
@@ -171,26 +173,14 @@ class Buckets:
         plan = self._sequential_plan if sequential else functools.partial(self._plan, 0)
         return 1.0 - len(self._examples.tokens) / float(plan(batch_size)[1].sum() * batch_size)
 
-    def batch(
-        self, step: int, batch_size: int, index: int = 0, count: int = 1
-    ) -> dict[str, np.ndarray]:
-        """Slice `index` of `count` of the batch of `step`; all slices have the same length L.
-
-        Raises FirthError where the batch cannot be divided, or a number is out of range.
-        """
-        own = own_rows(batch_size, index, count)
-        if step < 0:
-            raise FirthError(f"there is no batch for step {step}: expected step >= 0")
-        epoch, place = divmod(operator.index(step), self.steps_per_epoch(batch_size))
+    def _batch(self, step: int, batch_size: int, own: slice) -> Batch:
+        epoch, place = divmod(step, self.steps_per_epoch(batch_size))
         rows, lengths = self._plan(epoch, batch_size)
         return self._assemble(rows[place, own], lengths[place], epoch)
 
-    def sequential(
-        self, batch_size: int, index: int = 0, count: int = 1
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """For evaluation: every example once, by length; `example` says where a row belongs."""
-        own = own_rows(batch_size, index, count)
-        rows, lengths = self._sequential_plan(batch_size)
+    def _sequential(self, batch_size: int, own: slice, limit: int | None) -> Iterator[Batch]:
+        """Every example once, by length; `example` says where a row belongs."""
+        rows, lengths = self._sequential_plan(batch_size, limit)
         return (self._assemble(r[own], n, 0) for r, n in zip(rows, lengths, strict=True))
 
     def _make_plan(self, epoch: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -209,15 +199,20 @@ class Buckets:
         shuffled = self._permutation("batches", epoch, self.steps_per_epoch(batch_size))
         return np.concatenate(rows)[shuffled], np.concatenate(lengths)[shuffled]
 
-    def _sequential_plan(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = _in_batches(np.argsort(self._sizes, kind="stable"), batch_size)
+    def _sequential_plan(
+        self, batch_size: int, limit: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        size = len(self._sizes)
+        used = size if limit is None else min(size, limit * batch_size)
+        by_length = np.argsort(self._sizes, kind="stable")
+        rows = _in_batches(by_length[np.arange(used) * size // used], batch_size)
         bucket = np.where(rows >= 0, self._bucket[rows], 0).max(axis=1)
         return rows, self.lengths[bucket]
 
     def _permutation(self, purpose: str, epoch: int, size: int) -> np.ndarray:
         return permute(np.arange(size), size, derive_key(self._seed, purpose, epoch))
 
-    def _assemble(self, example_B: np.ndarray, length: int, epoch: int) -> dict[str, np.ndarray]:
+    def _assemble(self, example_B: np.ndarray, length: int, epoch: int) -> Batch:
         examples, real_B = self._examples, example_B >= 0
         number_B = np.where(real_B, example_B, 0)
         size_B = np.where(real_B, self._sizes[number_B], 0)
@@ -233,9 +228,9 @@ class Buckets:
             "tokens": tokens_BL,
             "segments": segments_BL,
             "mask": mask_BL,
-            "weight": real_B.astype(np.float32),
             "example": np.where(real_B, number_B, NO_EXAMPLE).astype(np.uint32),
             "copy": np.full(len(example_B), epoch, np.uint32),
+            "weight": real_B.astype(np.float32),
         }
         if examples.labels is not None:
             batch["labels"] = np.where(real_B, examples.labels[number_B], 0).astype(

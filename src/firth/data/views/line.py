@@ -1,6 +1,6 @@
-"""The line: the text of the selected documents one after another, with the end tokens between.
+"""The line: the text of the selected documents one after another, with end tokens between.
 
-Nothing is copied to lay it: a place on the line is found in the store by two binary searches.
+The line itself is never written: two binary searches find a place on it in the store.
 T places, D documents, S sentences, R ranges, P pieces of ranges, N queries, B rows, L columns.
 """
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from firth.data.permutation import permute
 from firth.data.views.selection import Selection, copy_ranges, ranges
-from firth.errors import FirthError
 
 ENDS = ("document", "sentence", "none")
 
@@ -18,18 +17,16 @@ ENDS = ("document", "sentence", "none")
 class Line:
     """The documents of a selection in a line, as stored; `shuffled` gives another order.
 
-    An end token stands after each document, each sentence, or nowhere (`ends`), and belongs to the
-    sentence before it. `size` is T. Holds 24 bytes a document, and with ends="sentence" 8 a
-    sentence; the tokens stay on disk.
+    `ends`, one of ENDS, says where end tokens come: after each document, after each sentence, or
+    nowhere. An end token belongs to the sentence before it. `size` is T. A line takes 24 bytes a
+    document, and 8 a sentence more with ends="sentence". The tokens stay on disk.
     """
 
     def __init__(self, selection: Selection, ends: str, end_id: int | None):
-        if ends not in ENDS:
-            raise FirthError(f"unknown ends {ends!r}: expected one of {', '.join(ENDS)}")
         self.ends = ends
         self._selection = selection
         self._fill = 0 if ends == "none" else end_id
-        self._begins = selection.sentences  # where sentences begin when they are laid as stored
+        self._begins = selection.sentences  # of sentences, on the line as stored
         if ends == "sentence":
             self._begins = selection.sentences + np.arange(len(selection.sentences))
         self._arrange(np.arange(len(selection.first)))

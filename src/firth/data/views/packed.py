@@ -1,17 +1,50 @@
 """Packed rows: one long text a row, for masked language modelling without sentence pairs.
 
-The selected documents are laid on one line, the *stream*, in sentences mode with one empty place
-between two documents. A row is a range of the stream; what is no token in it stays a [SEP].
+The selected documents are laid on one line, the *stream*. In "sentences" mode there is one empty
+place between two documents. A row is a range of the stream. A place without a token holds [SEP].
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges
+from firth.data.views.base import Source
+from firth.data.views.planned import PlannedConfig, PlannedView, frame_ids
+from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges, select
 from firth.errors import FirthError
 
 MODES = ("sentences", "documents", "blocks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedConfig(PlannedConfig):
+    """Rows [CLS] text [SEP] of at most `length` tokens; each corpus token once an epoch.
+
+    `mode`:
+      "sentences" fills a row with whole sentences, across documents, with one more [SEP] between
+        two documents (FULL-SENTENCES of Liu et al. 2019, section 4.2).
+      "documents" never crosses a document border (DOC-SENTENCES).
+      "blocks" cuts the text of all documents every `length - 2` tokens, without separators.
+    A sentence that is longer than a row is cut into pieces. Every epoch has the same rows in
+    another order.
+
+    Raises FirthError for a bad value.
+    """
+
+    mode: str = "sentences"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.mode not in MODES:
+            raise FirthError(
+                f"unknown packing mode {self.mode!r}: expected one of {', '.join(MODES)}"
+            )
+
+    def view(self, source: Source) -> PlannedView:
+        """The rows of a source; FirthError where it lacks text or special tokens."""
+        special = frame_ids(source.tokenizer)
+        planner = PackedPlanner(self, select(source.store, source.documents), special)
+        return PlannedView(self, planner, source)
 
 
 @dataclass(frozen=True)
@@ -26,19 +59,15 @@ class PackedPlan:
 
 
 class PackedPlanner:
-    """Plans and assembles packed rows; see `firth.data.views.planned.packed`."""
+    """Plans and makes packed rows."""
 
     varies = False  # every epoch uses the same rows, in another order
-    labels = ()
 
-    def __init__(
-        self, selection: Selection, length: int, mode: str, cls_id: int, sep_id: int, pad_id: int
-    ):
-        if mode not in MODES:
-            raise FirthError(f"unknown packing mode {mode!r}: expected one of {', '.join(MODES)}")
+    def __init__(self, config: PackedConfig, selection: Selection, special: tuple[int, int, int]):
+        length, mode = config.length, config.mode
         self.length = length
         self.mode = mode
-        self.special = (cls_id, sep_id, pad_id)
+        self.special = special
         self.capacity = length - 2
         self.selection = selection
         self.identity = f"packed {mode} {length} {selection.digest}"
@@ -75,7 +104,10 @@ class PackedPlanner:
         return {"tokens": tokens_BL, "segments": np.zeros_like(tokens_BL), "mask": mask_BL}
 
     def _fill_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Greedy: a row takes pieces while they fit; each piece knows where its row would end."""
+        """(start [R], stop [R]): a row takes pieces as long as they fit.
+
+        For each piece, `following` is the first piece of the next row if a row began with it.
+        """
         starts, stops = [], []
         start = stop = limit = np.empty(0, np.int64)
         for documents in self.selection.chunks():

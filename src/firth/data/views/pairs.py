@@ -2,21 +2,77 @@
 
 NSP: Devlin et al. 2018, section 3.1 and appendix A.2, as their data code does it.
 SOP: Lan et al. 2019, section 3.1.
-Every random decision hangs on the sentence it is taken at, so the instance that would begin at a
-sentence, and where the one after it begins, are known for all sentences at once.
+Every random choice has the number of a sentence as its counter. So the instance that would begin at
+a sentence, and where the one after it begins, are known for all sentences at once.
 """
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from firth.data.permutation import derive_key, random_below, random_heads, random_unit
-from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges
+from firth.data.views.base import Fields, Source, row_fields
+from firth.data.views.planned import PlannedConfig, PlannedView, frame_ids
+from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges, select
 from firth.errors import FirthError
 from firth.tokenizers.frame import truncation
 
 ORDERS = ("nsp", "sop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsConfig(PlannedConfig):
+    """Rows [CLS] A [SEP] B [SEP] of at most `length` tokens, with the extra field `next`.
+
+    Devlin et al. 2018, appendix A.2, as in their code:
+    - A document gets a target of `length - 3` tokens, or with probability `short_seq_prob` one
+      that is uniform in [2, length - 3]. Sentences are taken until they reach the target.
+    - They are split at random into A and B. B stays with probability `next_prob`. Otherwise, and
+      where there is a single sentence, B comes from another document, and the sentences that it
+      takes the place of are used again.
+    - The longer segment is truncated at random ends.
+    - `next` is int32: 0 really next, 1 random.
+
+    With `order="sop"` (Lan et al. 2019, section 3.1) B is swapped with A instead of being replaced.
+    Only what has a single sentence still gets a random B, as in their code.
+
+    Every epoch is planned anew. With `dupe_factor` > 0, epoch e repeats the plan e % dupe_factor,
+    as BERT's static data do.
+
+    Raises FirthError for a bad value. `view` raises it also where fewer than two documents have
+    text, or none has two sentences: the labels would mean nothing.
+    """
+
+    min_documents: ClassVar[int] = 2  # a random second text needs another document
+
+    order: str = "nsp"
+    short_seq_prob: float = 0.1
+    next_prob: float = 0.5
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.order not in ORDERS:
+            raise FirthError(
+                f"unknown pair order {self.order!r}: expected one of {', '.join(ORDERS)}"
+            )
+        for name in ("short_seq_prob", "next_prob"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise FirthError(f"{name}={value} is no probability: expected 0 <= {name} <= 1")
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of every view, and `next`."""
+        return row_fields(self.length, next=np.int32)
+
+    def view(self, source: Source) -> PlannedView:
+        """The pairs of a source; FirthError where their labels would mean nothing."""
+        special = frame_ids(source.tokenizer)
+        selection = select(source.store, source.documents)
+        planner = PairPlanner(self, selection, special, source.seed)
+        return PlannedView(self, planner, source)
 
 
 @dataclass(frozen=True)
@@ -34,35 +90,27 @@ class PairPlan:
 
 
 class PairPlanner:
-    """Plans and assembles sentence pairs; see `firth.data.views.planned.pairs`."""
+    """Plans and makes sentence pairs."""
 
     varies = True  # every plan cuts the documents anew
-    labels = ("next",)
 
     def __init__(
         self,
+        config: PairsConfig,
         selection: Selection,
-        length: int,
-        order: str,
+        special: tuple[int, int, int],
         seed: int,
-        short_seq_prob: float,
-        next_prob: float,
-        cls_id: int,
-        sep_id: int,
-        pad_id: int,
     ):
-        if order not in ORDERS:
-            raise FirthError(f"unknown pair order {order!r}: expected one of {', '.join(ORDERS)}")
-        for name, value in {"short_seq_prob": short_seq_prob, "next_prob": next_prob}.items():
-            if not 0 <= value <= 1:
-                raise FirthError(f"{name}={value} is no probability: expected 0 <= {name} <= 1")
         _check_pairable(selection)
-        self.length = length
-        self.special = (cls_id, sep_id, pad_id)
+        self.length, self.order = config.length, config.order
+        self.short_seq_prob, self.next_prob = config.short_seq_prob, config.next_prob
+        self.special = special
         self.selection = selection
-        self.order, self.seed = order, seed
-        self.short_seq_prob, self.next_prob = short_seq_prob, next_prob
-        self.identity = f"pairs {order} {length} {short_seq_prob} {next_prob} {selection.digest}"
+        self.seed = seed
+        self.identity = (
+            f"pairs {self.order} {self.length} {self.short_seq_prob} {self.next_prob} "
+            f"{selection.digest}"
+        )
 
     def plan(self, number: int) -> PairPlan:
         """One pass over all the selected documents, in their order."""

@@ -1,8 +1,8 @@
 """XLNet's rows: text that continues from row to row, and then two segments, A [SEP] B [SEP] [CLS].
 
 Yang et al. 2019, sections 2.4, 2.5 and 3.1, as their data code does it. Row t of a stream begins
-with its places t * reuse .. (t + 1) * reuse - 1, whose states the model keeps for row t + 1; A goes
-on from there, and B goes on from A or comes from anywhere in the stream.
+with its places t * reuse .. (t + 1) * reuse - 1. The model keeps their states for row t + 1. A goes
+on from there. B goes on from A, or comes from anywhere in the stream.
 B rows, L length. Places are counted along each row's stream in the direction that it is read.
 """
 
@@ -21,7 +21,7 @@ _LARGEST_DRAW = (1 << 31) - 1  # of random_below: a longer stream lends only its
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of a line, all of `size` places, a row's each, and which are read backwards.
+    """Pieces of a line, one for each row, of `size` places each; some are read backwards.
 
     Sentence borders get numbers that grow in the direction of reading: backwards those of the
     line, negated.
@@ -49,7 +49,7 @@ class Pieces:
         column, place, count = (np.concatenate(part) for part in zip(*segments, strict=True))
         row = np.tile(np.arange(len(self.start)), len(segments))
         backward = self.backward[row]
-        # Rows read backwards are laid mirrored, then turned.
+        # Rows that are read backwards are filled from the other end, then turned round.
         column = np.where(backward, length - column - count, column)
         ahead = np.where(backward, self.size - place - count, place)
         shape = (len(self.start), length)
@@ -58,16 +58,20 @@ class Pieces:
         return rows_BL
 
 
+def check_reuse(length: int, reuse: int) -> None:
+    """Refuse rows without room for the reused tokens, two segments and three special tokens."""
+    if reuse < 1 or length - reuse - 3 < 2:
+        raise FirthError(
+            f"reuse={reuse} does not fit length={length}: after the reused tokens a row has "
+            "[SEP] [SEP] [CLS] and two segments of a token at least; expected 0 < reuse <= "
+            f"{length - 5}"
+        )
+
+
 class ReuseRows:
-    """Cuts XLNet's rows; see `firth.data.views.streams.streams`."""
+    """Cuts XLNet's rows; `firth.data.views.streams.StreamsConfig` describes them."""
 
     def __init__(self, length: int, reuse: int, cls_id: int, sep_id: int):
-        if reuse < 1 or length - reuse - 3 < 2:
-            raise FirthError(
-                f"reuse={reuse} does not fit length={length}: after the reused tokens a row has "
-                "[SEP] [SEP] [CLS] and two segments of a token at least; expected 0 < reuse <= "
-                f"{length - 5}"
-            )
         self.length = length
         self.reuse = reuse
         self.special = (cls_id, sep_id)
@@ -109,10 +113,10 @@ class ReuseRows:
         }
 
     def _segments(self, pieces: Pieces, begin: int, key, counter_B: np.ndarray):
-        """(end of A, start of B, end of B, whether B is random), not trimmed yet.
+        """(end of A, start of B, end of B, whether B is random), before truncation.
 
-        A may end at any sentence border that leaves B a token; where there is none it runs to the
-        first one beyond. As in their code the last token of a stream is never drawn for B.
+        A may end at any sentence border that leaves B a token. Where there is none, it runs to the
+        first border after that. As in their code, the last token of a stream is never drawn for B.
         """
         size, budget = pieces.size, self.length - self.reuse - 3
         at_B = np.full(len(counter_B), begin)

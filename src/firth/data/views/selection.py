@@ -17,7 +17,7 @@ CHUNK_SENTENCES = 1 << 20  # planned at once: bounds the memory of planning, nev
 
 @dataclass(frozen=True)
 class Selection:
-    """Non-empty documents of a store, as ranges of non-empty sentences."""
+    """Documents of a store that have text, as ranges of sentences that have text."""
 
     tokens: np.ndarray  # uint16 or uint32 [T], usually mapped from disk
     sentences: np.ndarray  # int64 [S + 1], token offsets
@@ -96,9 +96,9 @@ def ranges(first_R: np.ndarray, last_R: np.ndarray) -> np.ndarray:
 
 
 def follow(following_N: np.ndarray) -> np.ndarray:
-    """int64: the chain 0, following[0], following[following[0]], ... as far as it stays below N.
+    """int64: the chain 0, following[0], following[following[0]], ... up to the last below N.
 
-    The one loop of planning: 40 ns a link, where the array work around it costs more.
+    This is the one Python loop of planning. It takes 40 ns a link; the array work costs more.
     """
     following, chain, place = following_N.tolist(), [], 0
     while place < len(following):
@@ -126,7 +126,7 @@ def framed_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(tokens int32 [B, L], mask bool [B, L]) of rows with `real_B` real tokens each.
 
-    [CLS], then [SEP] wherever no token will be copied over it, then [PAD].
+    A row is [CLS], then [SEP] everywhere, then [PAD]. The caller copies text over the inner ones.
     """
     mask_BL = np.arange(length) < real_B[:, None]
     tokens_BL = np.where(mask_BL, np.int32(sep_id), np.int32(pad_id))

@@ -1,123 +1,115 @@
 """Streams: text that goes on from one batch to the next, for models with a memory.
 
-The line of the selected documents is cut into as many contiguous streams as a batch has rows; the
+The line of the selected documents is cut into as many contiguous streams as a batch has rows. The
 batch of step t holds the t-th row of every stream. So what a model remembers of a row after one
-step is what comes before that row's text in the next one. B rows, L length, T tokens on the line.
+step is the text that comes before that row in the next step.
+B rows, L length, T tokens on the line.
 """
 
-import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from firth.data.permutation import derive_key, own_rows
-from firth.data.views.line import Line
-from firth.data.views.reuse import Pieces, ReuseRows
+from firth.data.permutation import derive_key
+from firth.data.views.base import (
+    Batch,
+    Fields,
+    Source,
+    View,
+    ViewConfig,
+    row_fields,
+    special_ids,
+)
+from firth.data.views.line import ENDS, Line
+from firth.data.views.reuse import Pieces, ReuseRows, check_reuse
 from firth.data.views.selection import select
 from firth.errors import FirthError
 
 _LINES_KEPT = 2  # prefetching may look into the next epoch
 
 
-def streams(
-    store,
-    length: int,
-    *,
-    end_id: int | None,
-    pad_id: int | None,
-    cls_id: int | None,
-    sep_id: int | None,
-    seed: int = 0,
-    shuffle: bool = True,
-    ends: str = "document",
-    reuse: int = 0,
-    bidirectional: bool = False,
-    documents: np.ndarray | None = None,
-) -> "Streams":
+@dataclass(frozen=True, kw_only=True)
+class StreamsConfig(ViewConfig):
     """Rows of `length` tokens that continue those of the batch before, row by row.
 
-    The documents are laid on one line, each epoch in another order (`shuffle=False`: as stored),
-    with `end_id` after each document (`ends="document"`), after each sentence ("sentence": the
-    <eos> that stands for PTB's newlines) or nowhere ("none": also for a store that has its line
+    The documents are laid on one line, each epoch in another order (`shuffle=False`: as stored).
+    An end token comes after each document (`ends="document"`), after each sentence ("sentence":
+    the <eos> that stands for PTB's newlines) or nowhere ("none": also for a store that has its line
     ends as tokens). Row b reads the b-th of B contiguous streams of T // B tokens from its first
     token on (Zaremba et al. 2014, section 4.1; Dai et al. 2019, section 3.2). What is left of the
     line, and of a stream after its last whole row, is dropped in that epoch.
 
     `reuse` > 0 makes XLNet's rows of it (Yang et al. 2019, sections 2.4, 2.5, 3.1): `reuse` tokens,
-    then A [SEP] B [SEP] [CLS], where A goes on after the reused tokens and ends with a sentence,
-    and B goes on after A or, with probability 1/2 or where no sentence ends, comes from a random
-    place of the stream. The next row begins `reuse` tokens further on. `bidirectional` gives the
-    second half of a batch the streams of the first half, read backwards.
+    then A [SEP] B [SEP] [CLS]. A goes on after the reused tokens and ends with a sentence. B goes
+    on after A or, with probability 1/2 or where no sentence ends, comes from a random place of the
+    stream. The next row begins `reuse` tokens further on. `bidirectional` gives the second half of
+    a batch the streams of the first half, read backwards.
 
-    `documents`: sorted numbers of the documents to use (`split_documents`), default all. `cls_id`
-    and `sep_id` are needed for XLNet's rows only, `end_id` unless ends="none"; padding, which
-    only `sequential` has, is `pad_id`, or 0 where that is None.
-
-    Raises FirthError for a bad argument or where no token is selected.
-    """
-    if length < 1:
-        raise FirthError(f"length={length} is too short for a row: expected >= 1")
-    if reuse < 0:
-        raise FirthError(f"reuse={reuse}: expected 0 (plain rows) or more")
-    if bidirectional and not reuse:
-        raise FirthError("bidirectional=True is made for XLNet's rows: give reuse > 0 with it")
-    needed = {"cls_id": cls_id, "sep_id": sep_id} if reuse else {}
-    if ends != "none":
-        needed["end_id"] = end_id
-    _check_ids(needed)
-    line = Line(select(store, documents), ends, end_id)
-    cut = ReuseRows(length, reuse, cls_id, sep_id) if reuse else None
-    pad_id = 0 if pad_id is None else pad_id
-    return Streams(line, length, pad_id, cut, bidirectional, seed=seed, shuffle=shuffle)
-
-
-class Streams:
-    """Rows of fixed length that go on from batch to batch; make one with `streams`.
-
-    `length` is L. `fields` gives shape (of one row) and dtype of what a batch holds: tokens int32
-    [L], segments int32 [L], mask bool [L] (True = real token), example uint32 (its number within
-    its epoch), copy uint32 (the epoch), reset bool (the row begins a stream: what a model
-    remembers is of another text) and
-
+    The extra fields are reset bool (the row begins a stream: what a model remembers is of another
+    text) and
     - of plain rows, following int32: the token after the row's last real one, so that the tokens
       to predict at the real places are tokens[1:] and following. Segments are 0.
     - of XLNet's rows, next int32: 0 where B goes on after A, 1 where it is random. Segments are 0
       up to A's [SEP], 1 up to B's and 2 for [CLS].
 
-    May be used from several threads.
+    The tokenizer needs an end token unless `ends="none"`, and [CLS] and [SEP] for XLNet's rows.
+    Padding, which only `sequential` has, is 0 where the tokenizer has none.
+
+    Raises FirthError for a bad value.
     """
 
-    def __init__(
-        self,
-        line: Line,
-        length: int,
-        pad_id: int,
-        cut: ReuseRows | None,
-        bidirectional: bool,
-        *,
-        seed: int,
-        shuffle: bool,
-    ):
-        self.length = length
-        row, one = (length,), ()
-        self.fields = {
-            "tokens": (row, np.dtype(np.int32)),
-            "segments": (row, np.dtype(np.int32)),
-            "mask": (row, np.dtype(bool)),
-            "example": (one, np.dtype(np.uint32)),
-            "copy": (one, np.dtype(np.uint32)),
-            "reset": (one, np.dtype(bool)),
-            "next" if cut else "following": (one, np.dtype(np.int32)),
-        }
-        self._stored = line
-        self._pad_id = pad_id
-        self._cut = cut
-        self._bidirectional = bidirectional
-        self._seed = seed
-        self._shuffle = shuffle
+    shuffle: bool = True
+    ends: str = "document"
+    reuse: int = 0
+    bidirectional: bool = False
+
+    def __post_init__(self):
+        if self.length < 1:
+            raise FirthError(f"length={self.length} is too short for a row: expected >= 1")
+        if self.ends not in ENDS:
+            raise FirthError(f"unknown ends {self.ends!r}: expected one of {', '.join(ENDS)}")
+        if self.reuse < 0:
+            raise FirthError(f"reuse={self.reuse}: expected 0 (plain rows) or more")
+        if self.bidirectional and not self.reuse:
+            raise FirthError("bidirectional=True is made for XLNet's rows: give reuse > 0 with it")
+        if self.reuse:
+            check_reuse(self.length, self.reuse)
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of every view, `reset`, and `next` or `following`."""
+        last = "next" if self.reuse else "following"
+        return row_fields(self.length, reset=bool, **{last: np.int32})
+
+    def view(self, source: Source) -> "StreamsView":
+        """The streams of a source; FirthError where it lacks text or special tokens."""
+        return StreamsView(self, source)
+
+
+class StreamsView(View):
+    """Rows of fixed length that go on from batch to batch; `StreamsConfig` describes them."""
+
+    def __init__(self, config: StreamsConfig, source: Source):
+        tokenizer = source.tokenizer
+        self.length = config.length
+        self.fields = config.fields
+        self._cut = None
+        if config.reuse:
+            needed = "[CLS] and [SEP] (or their counterparts) for XLNet's rows"
+            ids = special_ids(tokenizer, ("cls_id", "sep_id"), needed)
+            self._cut = ReuseRows(config.length, config.reuse, *ids)
+        if config.ends != "none":
+            special_ids(tokenizer, ("end_id",), 'an end-of-text token, or choose ends="none"')
+        documents = select(source.store, source.documents)
+        self._stored = Line(documents, config.ends, tokenizer.end_id)
+        self._pad_id = 0 if tokenizer.pad_id is None else tokenizer.pad_id
+        self._bidirectional = config.bidirectional
+        self._seed = source.seed
+        self._shuffle = config.shuffle
         self._lock = threading.Lock()
         self._lines: OrderedDict[int, Line] = OrderedDict()
 
@@ -136,37 +128,19 @@ class Streams:
         """The number of rows of an epoch, which is the same for all epochs."""
         return self.steps(batch_size) * batch_size
 
-    def batch(
-        self, step: int, batch_size: int, index: int = 0, count: int = 1
-    ) -> dict[str, np.ndarray]:
-        """Slice `index` of `count` of the batch of `step`: B = batch_size / count rows.
-
-        Rows index * B .. (index + 1) * B - 1 of the batch, whose fields are described by `fields`.
-        Raises FirthError where the batch cannot be divided, a number is out of range or the text
-        is too short for `batch_size` streams.
-        """
-        own = own_rows(batch_size, index, count)
-        step = operator.index(step)
-        if step < 0:
-            raise FirthError(f"there is no batch for step {step}: expected step >= 0")
+    def _batch(self, step: int, batch_size: int, own: slice) -> Batch:
         epoch, time = divmod(step, self._checked_steps(batch_size))
         return self._rows(self._line(epoch), epoch, time, own, batch_size)
 
-    def sequential(
-        self, batch_size: int, index: int = 0, count: int = 1, limit: int | None = None
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """For evaluation with a memory: the documents as stored, in streams of `batch_size` rows.
+    def _sequential(self, batch_size: int, own: slice, limit: int | None) -> Iterator[Batch]:
+        """The documents as stored, in streams of `batch_size` rows, for a model with a memory.
 
-        Every token of the line but the first is predicted exactly once: the streams are of equal
-        length up to a token, `following` of a stream's last row is the next one's first token, and
-        rows are padded at the end, where their mask is False; a row may be empty, its `following`
-        is [PAD] then. XLNet's rows are those of an epoch instead, without padding. Only the rows
-        of the first batch have `reset`. With `limit`, at most so many batches: the heads of the
-        streams, which begin at places spread evenly. Every slice gets the same number of batches.
+        Every token of the line but the first is predicted exactly once. The streams are of equal
+        length up to a token. `following` of a stream's last row is the next stream's first token.
+        Rows are padded at the end. A row may be empty; its `following` is [PAD] then. XLNet's rows
+        are those of an epoch instead, without padding. Only the rows of the first batch have
+        `reset`. A `limit` keeps the heads of the streams, which begin at evenly spread places.
         """
-        own = own_rows(batch_size, index, count)
-        if limit is not None and limit < 1:
-            raise FirthError(f"limit={limit} batches leave nothing to evaluate: expected >= 1")
         if self._cut:
             steps = self._checked_steps(batch_size)
         else:
@@ -259,16 +233,3 @@ class Streams:
                 self._lines[epoch] = self._stored.shuffled(key)
             self._lines.move_to_end(epoch)
             return self._lines[epoch]
-
-
-def _check_ids(needed: dict[str, int | None]) -> None:
-    for name, value in needed.items():
-        if value is None or value < 0:
-            raise FirthError(
-                f"{name}={value} is no token id: the tokenizer must have "
-                + (
-                    'an end-of-text token, or choose ends="none"'
-                    if name == "end_id"
-                    else "[CLS] and [SEP] (or their counterparts) for XLNet's rows"
-                )
-            )
