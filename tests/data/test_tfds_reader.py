@@ -86,7 +86,7 @@ def test_the_store_is_that_of_the_same_documents_in_a_file(
 
 def test_a_new_process_says_nothing_but_its_result(folder, tokenizer, tmp_path):
     """It knows the dataset by its name and folder alone, as it lies there."""
-    command = [sys.executable, "-m", "firth.cli", "prepare", "--tfds", "made_texts:test"]
+    command = [sys.executable, "-m", "firth", "prepare", "--tfds", "made_texts:test"]
     command += ["--text-field", "body", "--tfds-dir", folder, "--tokenizer", tokenizer]
     command += ["--workers", "1", "--output", tmp_path / "store"]
     run = subprocess.run([str(c) for c in command], capture_output=True, text=True)
