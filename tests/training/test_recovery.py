@@ -7,8 +7,8 @@ import numpy as np
 import optax
 import pytest
 from helpers.poison import Poisoned
-from helpers.steps import ROWS, made_batch, small
-from quick import jit
+from helpers.quick import jit
+from helpers.steps import ROWS, random_batch, small
 
 from firth.errors import FirthError
 from firth.objectives import carry_of
@@ -116,7 +116,7 @@ def remembering():
     objective = Poisoned(run.objective)
     optimizer = create_optimizer(config.optimizer)
     schedule = create_schedule(config.schedule, 10)
-    batch = made_batch(run.batch, np.random.default_rng(0)) | {"reset": np.zeros(ROWS, bool)}
+    batch = random_batch(run.batch, np.random.default_rng(0)) | {"reset": np.zeros(ROWS, bool)}
     params = jit(run.model.init)(jax.random.key(0), batch["tokens"])["params"]
     carry = carry_of(objective, run.model, ROWS)
     step = jit(make_step(run.model, objective, optimizer, schedule, config))
