@@ -163,7 +163,7 @@ def main() -> int:
     encoder = firth.load(FOLDER / "pretrained")
     for text in ("this [MASK] is great .", "i did not like the [MASK] at all ."):
         out.print(f"{text}   {', '.join(fill(encoder, text))}", highlight=False, markup=False)
-    here = "sh launch/local.sh python -m firth.cli"
+    here = "sh launch/local.sh python -m firth"
     out.print("\nNext:", style="bold")
     for command in (
         f"{here} train --config quickstart.py --workdir {FOLDER}/longer "

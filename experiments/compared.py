@@ -141,7 +141,7 @@ class Comparison:
 
 def firth(*argv):
     """Run the command; its own resume makes a second try cheap."""
-    subprocess.run([sys.executable, "-m", "firth.cli", *map(str, argv)], check=True)
+    subprocess.run([sys.executable, "-m", "firth", *map(str, argv)], check=True)
 
 
 def parser(description: str) -> argparse.ArgumentParser:

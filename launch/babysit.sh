@@ -25,15 +25,15 @@
 #   --keep              leave the TPU there at the end
 #
 set -eu
-here=$(dirname "$0")
+lib=$(dirname "$0")/lib
 # shellcheck disable=SC2034  # settings.sh reads them, babysit_*.sh the rest
 values='--max-restarts --max-hours --max-usd --usd-hour --backoff --backoff-cap --poll'
 switches='--local --keep'
 # shellcheck disable=SC2034
 max_restarts='' max_hours='' max_usd='' usd_hour='' backoff=10 backoff_cap=600 poll=60
 local='' keep=''
-. "$here/settings.sh"
-. "$here/attend.sh"
+. "$lib/settings.sh"
+. "$lib/attend.sh"
 [ $# -gt 0 ] || bad "no command; give it after --, as in: -- firth train --config ..."
 for value in "$max_restarts" "$backoff" "$backoff_cap" "$poll"; do
     case "$value" in *[!0-9]*) bad "$value is no whole number" ;; esac
@@ -70,8 +70,8 @@ nap() {
 over() { awk "BEGIN { exit !($1 >= $2) }"; }
 
 if [ -n "$local" ]; then
-    . "$here/babysit_local.sh"
+    . "$lib/babysit_local.sh"
 else
-    . "$here/babysit_tpu.sh"
+    . "$lib/babysit_tpu.sh"
 fi
 babysit "$@"

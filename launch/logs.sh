@@ -8,8 +8,8 @@
 set -eu
 # shellcheck disable=SC2034  # settings.sh reads it
 switches=--follow follow=''
-. "$(dirname "$0")/settings.sh"
-. "$(dirname "$0")/tpu.sh"
+. "$(dirname "$0")/lib/settings.sh"
+. "$(dirname "$0")/lib/tpu.sh"
 if [ -n "$follow" ]; then
     on_workers 0 "tail -n 50 -F firth-run/log"
     exit

@@ -7,9 +7,9 @@
 # babysit.sh does all of it, from renting the TPU to giving it back.
 #
 set -eu
-. "$(dirname "$0")/settings.sh"
+. "$(dirname "$0")/lib/settings.sh"
 [ $# -gt 0 ] || bad "no command; give it after --, as in: -- firth train --config ..."
-. "$(dirname "$0")/tpu.sh"
+. "$(dirname "$0")/lib/tpu.sh"
 bundle
 install
 start "$@"

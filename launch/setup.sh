@@ -6,7 +6,7 @@
 # run.sh and babysit.sh do it themselves; what is installed already is left alone.
 #
 set -eu
-. "$(dirname "$0")/settings.sh"
-. "$(dirname "$0")/tpu.sh"
+. "$(dirname "$0")/lib/settings.sh"
+. "$(dirname "$0")/lib/tpu.sh"
 bundle
 install

@@ -7,8 +7,8 @@
 # last line of the log.
 #
 set -eu
-. "$(dirname "$0")/settings.sh"
-. "$(dirname "$0")/tpu.sh"
+. "$(dirname "$0")/lib/settings.sh"
+. "$(dirname "$0")/lib/tpu.sh"
 state=$(queued_state)
 echo "$state"
 if [ -n "$dry_run" ] || [ "$state" = ACTIVE ]; then

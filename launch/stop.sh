@@ -10,7 +10,7 @@
 set -eu
 # shellcheck disable=SC2034  # settings.sh reads it
 switches=--keep keep=''
-. "$(dirname "$0")/settings.sh"
-. "$(dirname "$0")/tpu.sh"
+. "$(dirname "$0")/lib/settings.sh"
+. "$(dirname "$0")/lib/tpu.sh"
 stop || say "not every worker answered"
 [ -n "$keep" ] || delete

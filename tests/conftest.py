@@ -49,3 +49,19 @@ def libtpu():
     """For tests that compile for TPUs: skips on machines that the compiler is not made for."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         pytest.skip("needs Linux on x86_64: libtpu has no other wheel")
+
+
+@pytest.fixture(scope="session")
+def torch():
+    """The module, which takes half a GB, for the tests that compare with transformers."""
+    import torch
+
+    return torch
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """The store of a small corpus, its tokenizer beside it in `tok`; nobody writes there."""
+    from helpers.runs import make_store
+
+    return make_store(tmp_path_factory.mktemp("corpus"))

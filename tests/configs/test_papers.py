@@ -3,26 +3,26 @@
 import ast
 
 import pytest
-from helpers import papers as made_papers
+from helpers import papers
 
-SAID = {name: made_papers.read(name) for name in made_papers.names()}
+SAID = {name: papers.read(name) for name in papers.names()}
 CASES = [(name, arg) for name, said in SAID.items() for arg in said["cases"]]
 
 
 def test_every_recipe_and_every_size_has_its_paper():
-    recipes = {path.stem for path in (made_papers.REPOSITORY / "configs").glob("[!_]*.py")}
+    recipes = {path.stem for path in (papers.REPOSITORY / "configs").glob("[!_]*.py")}
     assert recipes == SAID.keys()
     for name, said in SAID.items():
         assert said["recipe"] == f"{name}.py"
-        for group in (group for kind in made_papers.KINDS for group in said.get(kind, ())):
+        for group in (group for kind in papers.KINDS for group in said.get(kind, ())):
             assert group.keys() & {"where", "why"}, f"{name}: {group}"
 
 
 @pytest.mark.parametrize(("name", "arg"), CASES)
 def test_a_recipe_is_as_its_paper_says(name, arg):
     """Each field is stated once, by the paper, as a departure or as Firth's own, with its value."""
-    config = made_papers.load(made_papers.source(name)).get_config(arg or None)
-    problems = made_papers.difference(SAID[name], config, SAID[name]["cases"][arg])
+    config = papers.load(papers.source(name)).get_config(arg or None)
+    problems = papers.difference(SAID[name], config, SAID[name]["cases"][arg])
     assert not problems, f"{name}.py:{arg} against tests/papers/{name}.toml:\n" + "\n".join(
         problems
     )
@@ -31,15 +31,15 @@ def test_a_recipe_is_as_its_paper_says(name, arg):
 @pytest.mark.parametrize("name", SAID)
 def test_departures_are_those_that_the_docstring_names(name):
     said = [group["title"] for group in SAID[name].get("departure", ())]
-    text = made_papers.load(made_papers.source(name)).__doc__
+    text = papers.load(papers.source(name)).__doc__
     _, found, listed = text.partition("\nDepartures from the paper")
     named = [line[2:].partition(":")[0] for line in listed.split("\n") if line.startswith("- ")]
     assert named == said and bool(found) == bool(said)
 
 
 def test_the_page_of_departures_is_made_of_them():
-    page = (made_papers.REPOSITORY / "docs" / "departures.md").read_text()
-    assert page == made_papers.table(), "write it again: python tests/helpers/papers.py"
+    page = (papers.REPOSITORY / "docs" / "departures.md").read_text()
+    assert page == papers.table(), "write it again: python tests/helpers/papers.py"
 
 
 def constants(tree: ast.Module):
@@ -67,9 +67,9 @@ def changed(value):
 def sees(name: str, source: str) -> bool:
     """Whether some case of a recipe's file differs from this source, or the source fails."""
     try:
-        get_config = made_papers.load(source).get_config
+        get_config = papers.load(source).get_config
         return any(
-            made_papers.difference(SAID[name], get_config(arg or None), tags)
+            papers.difference(SAID[name], get_config(arg or None), tags)
             for arg, tags in SAID[name]["cases"].items()
         )
     except Exception:
@@ -79,7 +79,7 @@ def sees(name: str, source: str) -> bool:
 @pytest.mark.parametrize("name", SAID)
 def test_no_constant_of_a_recipe_can_change_unseen(name):
     """One after the other; 39 that were changed at once had once gone unseen."""
-    tree = ast.parse(made_papers.source(name))
+    tree = ast.parse(papers.source(name))
     assert not sees(name, ast.unparse(tree))
     unseen, tried = [], 0
     for node in constants(tree):

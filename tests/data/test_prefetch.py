@@ -9,7 +9,7 @@ import weakref
 import jax
 import numpy as np
 import pytest
-from helpers.stores import IDS, made_store, random_documents
+from helpers.stores import IDS, random_documents, store_of
 from helpers.views import pairs
 
 import firth.data.prefetch as module
@@ -79,7 +79,7 @@ def take(batches, handover, after):
 )
 def test_batches_come_in_order_with_the_same_bytes(loader, start, after, handover):
     """From views of a store, which several threads of tf.data read at once."""
-    view = pairs(made_store(random_documents(0, 40)), 64, **IDS)
+    view = pairs(store_of(random_documents(0, 40)), 64, **IDS)
     by = {}
 
     def batch(step):

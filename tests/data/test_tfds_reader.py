@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import tfds as made_tfds
+from helpers import datasets
 from helpers.corpora import make_documents
-from helpers.tfds import tfds
+from helpers.datasets import tfds
 
 from firth.cli import main
 from firth.data.corpus.store import open_store
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     features = {"body": tfds.features.Text(), "number": np.int32, "raw": raw}
     rows = [{"body": text, "number": n, "raw": text.encode()} for n, text in enumerate(texts)]
     rows[7]["raw"] = b"caf\xe9"
-    builder = made_tfds.make_builder("MadeTexts", features, {"train": rows, "test": rows[:9]})
+    builder = datasets.make_builder("MadeTexts", features, {"train": rows, "test": rows[:9]})
     config = tfds.download.DownloadConfig(num_shards=3)
     builder(data_dir=str(folder)).download_and_prepare(download_config=config)
     return folder
@@ -86,7 +86,7 @@ def test_the_store_is_that_of_the_same_documents_in_a_file(
 
 def test_a_new_process_says_nothing_but_its_result(folder, tokenizer, tmp_path):
     """It knows the dataset by its name and folder alone, as it lies there."""
-    command = [sys.executable, "-m", "firth.cli", "prepare", "--tfds", "made_texts:test"]
+    command = [sys.executable, "-m", "firth", "prepare", "--tfds", "made_texts:test"]
     command += ["--text-field", "body", "--tfds-dir", folder, "--tokenizer", tokenizer]
     command += ["--workers", "1", "--output", tmp_path / "store"]
     run = subprocess.run([str(c) for c in command], capture_output=True, text=True)
@@ -158,7 +158,7 @@ def test_bad_requests(folder, tokenizer, tmp_path, capsys, name, options, said):
 
 def test_a_download_is_made_where_it_is_allowed(tokenizer, tmp_path):
     features, rows = {"body": tfds.features.Text()}, {"train": [{"body": "the vase broke ."}]}
-    made_tfds.make_builder("MadeLater", features, rows, registered=True)
+    datasets.make_builder("MadeLater", features, rows, registered=True)
     output = tmp_path / "store"
     assert prepare(tmp_path, tokenizer, output, name="made_later") == 2
     assert not (tmp_path / "made_later").exists()

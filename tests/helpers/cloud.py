@@ -1,4 +1,4 @@
-"""A Google Cloud that is played: gcloud, the clock and the workers' programs as stubs on PATH.
+"""A played Google Cloud: gcloud, the clock and the workers' programs are stubs on PATH.
 
 The workers are folders of this machine, and what is sent to them through `gcloud ... ssh` is run,
 so that worker.sh itself is tested.

@@ -1,6 +1,8 @@
-"""Small made corpora, and whether two stores are the same."""
+"""Small corpora, as text and as ids, and whether two stores have the same files."""
 
 import random
+
+import numpy as np
 
 WORDS = "the vase broke when it fell off table Mr. hall 3.14 wishing café and nobody mended"
 
@@ -27,3 +29,19 @@ def same_files(one, other):
     assert names == sorted(str(p.relative_to(other)) for p in other.rglob("*") if p.is_file())
     assert len(names) >= 6
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+def random_ids(seed, size):
+    """Documents of sentences of token ids; some documents are empty."""
+    rng = np.random.default_rng(seed)
+    return [
+        [rng.integers(0, size, rng.integers(1, 9)) for _ in range(rng.integers(0, 5))]
+        for _ in range(60)
+    ]
+
+
+def append(writer, documents, continued=False):
+    """Append documents of `random_ids` to a StoreWriter."""
+    sentences = [s for document in documents for s in document]
+    tokens = np.concatenate([*sentences, np.zeros(0, int)])
+    writer.append(tokens, [len(s) for s in sentences], [len(d) for d in documents], continued)

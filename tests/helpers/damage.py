@@ -1,4 +1,4 @@
-"""Random damage to files, and what reading them says to it."""
+"""Damage to files, chosen or random, and what reading them says to it."""
 
 import logging
 import shutil
@@ -27,6 +27,24 @@ def harm(path: Path, rng: np.random.Generator) -> str:
     data[place] ^= 1 << bit
     path.write_bytes(data)
     return f"bit {bit} of byte {place} flipped"
+
+
+def flip(path: Path) -> None:
+    """Flip one bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    """Cut the last byte off a file."""
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def files_of(workdir: Path, step: int) -> list[Path]:
+    """The files of a checkpoint."""
+    folder = workdir / "checkpoints" / str(step)
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def state_of(step: int) -> dict:
@@ -66,7 +84,7 @@ def harm_a_checkpoint(saved: Path, copy: Path, rng: np.random.Generator) -> tupl
     for step in range(newest + 1, 4):
         shutil.rmtree(copy / "checkpoints" / str(step))
         (copy / "seals" / f"{step}.json").unlink()
-    files = [p for p in (copy / "checkpoints" / str(newest)).rglob("*") if p.is_file()]
+    files = files_of(copy, newest)
     victim = files[rng.integers(len(files))] if rng.random() < 0.9 else None
     victim = victim or copy / "seals" / f"{newest}.json"
     done = f"{victim.relative_to(copy)} {harm(victim, rng)}"

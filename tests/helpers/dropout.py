@@ -1,4 +1,4 @@
-"""Where dropout falls, on both sides: masks that Firth uses, and torch told to use the same.
+"""Where dropout falls: the masks that Firth used, and the same ones for torch.
 
 A site is one mask: the share that is dropped, and the shape of what it falls on.
 """

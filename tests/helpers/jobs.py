@@ -1,4 +1,4 @@
-"""Jobs of several processes on this machine: real ones, that meet over gloo on the CPU."""
+"""Jobs of several processes on this machine, which meet over gloo on the CPU."""
 
 import os
 import socket
@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from helpers.quick import XLA_FLAGS
 from helpers.runs import CACHE, arguments
 
 SMALL = dict(
     **dict(steps=16, log_every=4, eval__every=8, checkpoint__every=4, checkpoint__keep=5),
     **dict(model__num_layers=1, model__hidden_size=16, model__intermediate_size=32),
 )
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"  # to compile
 PATIENCE = 20  # seconds; a connection that closes is noticed at once, this is for silence
 
 
@@ -36,7 +36,9 @@ def start_job(count: int, command, cache=None, **environment) -> list[subprocess
     for process in range(count):
         place = dict(COORDINATOR=f"localhost:{port}", PROCESSES=count, PROCESS=process)
         place = {f"FIRTH_{name}": str(value) for name, value in place.items()}
-        flags.append({"FIRTH_PATIENCE": str(PATIENCE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": QUICK})
+        flags.append(
+            {"FIRTH_PATIENCE": str(PATIENCE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": XLA_FLAGS}
+        )
         flags[-1] |= {"FIRTH_CACHE": f"{cache}/{process}"} if cache else {}
         flags[-1] |= place | CACHE | environment
         if count > 1:  # on the CPU, only process 0 finds what is kept, and gloo waits 30 s at most

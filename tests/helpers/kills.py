@@ -1,4 +1,4 @@
-"""A run that is killed inside its saves again and again, and started again by launch/babysit.sh."""
+"""Kills of a run inside its saves, after each of which launch/babysit.sh starts it again."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""`firth train` in which the loss of some batches is multiplied, by NaN say, or some are not there.
+"""`firth train` with poison: the loss of some batches is multiplied, by NaN say, or they are cut.
 
 python tests/helpers/poison.py '{"25": "nan"}' 0 0 ARGUMENTS    # batch 25 is poisoned
 python tests/helpers/poison.py '{}' 20 26 ARGUMENTS             # batches 20 to 25 never existed

@@ -1,13 +1,13 @@
-"""Made rows for the tests of corruptions, and what a corruption chose of them."""
+"""Random rows of tokens, what an objective makes of them, and which positions it chose."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from quick import jit
 
 from firth.objectives.mlm import MaskedLM
+from helpers.quick import jit
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, CLS, SEP)
@@ -65,7 +65,7 @@ WEIGHTS = np.linspace(0.1, 1, 60, dtype=np.float32).view(Hashable)  # specials i
 
 
 @functools.cache
-def made(masking, length, most):
+def corrupted_rows(masking, length, most):
     """(objective, corrupted batch, original tokens, mask, word starts) of 300 random rows."""
     tokens, present, starts = random_rows(300, length)
     objective = MaskedLM(

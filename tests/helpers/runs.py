@@ -1,4 +1,4 @@
-"""A small corpus, its store and a tiny recipe: what tests of whole runs share."""
+"""Small runs: a corpus, its store, the arguments of a tiny run, and what is in its workdir."""
 
 import json
 import os
@@ -20,7 +20,7 @@ WORDS = WORDS_TEXT.split()
 
 
 def make_corpus(path: Path, documents: int = 40, seed: int = 0) -> Path:
-    """A text file of made documents: a sentence a line, a blank line between documents."""
+    """A text file of random documents: a sentence a line, a blank line between documents."""
     rng = np.random.default_rng(seed)
     lines = []
     for _ in range(documents):
@@ -32,7 +32,7 @@ def make_corpus(path: Path, documents: int = 40, seed: int = 0) -> Path:
 
 
 def make_store(folder: Path) -> Path:
-    """A store of the made corpus with its own small WordPiece vocabulary, by the command."""
+    """A store of that corpus with its own small WordPiece vocabulary, by the command."""
     from firth.cli import main
 
     corpus = make_corpus(folder / "corpus.txt")

@@ -1,4 +1,4 @@
-"""Small train states on meshes: what tests of checkpoints share."""
+"""Small train states on meshes, for the tests of checkpoints."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Compiled train steps of small recipes on any mesh: what tests of shardings share."""
+"""Train steps of small recipes, compiled on any mesh, and random batches for them."""
 
 from types import SimpleNamespace
 
@@ -11,8 +11,8 @@ from firth.planning.compiler import hlo
 from firth.run.outline import FREE, outline
 from firth.run.program import lay_out
 from firth.training import partition
+from helpers.quick import OPTIONS
 
-QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 WORDS, LENGTH, ROWS = 64, 16, 16
 SMALL = dict(hidden_size=64, num_heads=8, intermediate_size=128, num_layers=2, vocab_size=WORDS)
 SMALL |= dict(scan=True)  # compiles faster
@@ -41,7 +41,7 @@ def small(family: str, changes=None):
     return recipe.with_fields(config, fields)
 
 
-def compiled(family: str, mesh=None, devices=None, changes=None, options=QUICK):
+def compiled(family: str, mesh=None, devices=None, changes=None, options=OPTIONS):
     """(program, compiled step, mesh, shapes of a batch) of a small recipe on a mesh."""
     fields = {f"mesh.{name}": value for name, value in (mesh or {}).items()}
     config = small(family, (changes or {}) | fields)
@@ -58,7 +58,7 @@ def compiled(family: str, mesh=None, devices=None, changes=None, options=QUICK):
     return program, lowered.compile(compiler_options=options), over, batch
 
 
-def made_batch(shapes, rng) -> dict[str, np.ndarray]:
+def random_batch(shapes, rng) -> dict[str, np.ndarray]:
     """Random values for every array that a view yields."""
     batch = {}
     for name, array in shapes.items():
@@ -88,7 +88,7 @@ def trained(family: str, mesh=None, devices=None, initial=None, steps=10) -> Sim
     with jax.set_mesh(over):
         state = jax.device_put(initial, program.shardings)
         for _ in range(steps):
-            batch = partition.put_batch(made_batch(shapes, rng), over)
+            batch = partition.put_batch(random_batch(shapes, rng), over)
             state, measured, _ = step(state, batch)
             losses.append(float(measured["loss"][0]))
     leaves = jax.tree_util.tree_flatten_with_path(state.params)[0]

@@ -1,4 +1,4 @@
-"""Small stores for the tests of views: token p of the corpus is FIRST + p, which tells p."""
+"""Stores in memory for the tests of views: token p of the corpus is FIRST + p, which tells p."""
 
 import random
 import threading
@@ -10,7 +10,7 @@ PAD, CLS, SEP, END, FIRST = 3, 1, 2, 4, 10
 IDS = {"cls_id": CLS, "sep_id": SEP, "pad_id": PAD}
 
 
-def made_store(documents: list[list[int]], dtype=np.uint32) -> SimpleNamespace:
+def store_of(documents: list[list[int]], dtype=np.uint32) -> SimpleNamespace:
     """A store whose documents have sentences of the given lengths."""
     lengths = [length for document in documents for length in document]
     sentences = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

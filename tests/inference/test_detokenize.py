@@ -1,16 +1,9 @@
 """Tokens that come one after the other, as text: whole characters, and never past a stop string."""
 
-import pytest
-from helpers.models import add_tokenizer
+from helpers.published.bert import add_tokenizer
 
 from firth.inference.detokenize import Writer
-from firth.tokenizers.load import load_tokenizer, train_tokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    """Byte-level BPE of few tokens."""
-    return train_tokenizer("bpe", ["the cat sat on the mat and the dog ran ."] * 9, 290)
+from firth.tokenizers.load import load_tokenizer
 
 
 def tokens_of(tokenizer, text):

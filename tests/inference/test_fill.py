@@ -1,19 +1,16 @@
 """`encoder.fill` and `firth fill` against transformers on the same texts."""
 
-import io
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
-from helpers.models import WORDS, add_tokenizer, make_published
+from helpers.published.bert import WORDS, add_tokenizer, make_bert
 
 import firth
 from firth import cli
 from firth.errors import FirthError
 from firth.inference import fill
-from firth.tokenizers.load import train_tokenizer
 
 TEXTS = [
     "the [MASK] sat on the mat .",
@@ -29,27 +26,19 @@ KNOWN = [number for number, word in enumerate(WORDS) if word not in WORDS[number
 
 
 @pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
-@pytest.fixture(scope="module")
 def made(torch, tmp_path_factory):
     """(directory, transformers model, transformers tokenizer, encoder)."""
     directory = tmp_path_factory.mktemp("made") / "m"
-    model = make_published(directory, "BertForMaskedLM", num_hidden_layers=2, vocab_size=len(WORDS))
+    model = make_bert(directory, "BertForMaskedLM", num_hidden_layers=2, vocab_size=len(WORDS))
     tokenizer = add_tokenizer(directory)
     return directory, model, tokenizer, firth.load(directory)
 
 
 @pytest.fixture(scope="module")
-def bytelevel(torch, tmp_path_factory):
+def bytelevel(torch, tokenizer, tmp_path_factory):
     """A directory whose tokenizer is byte-level BPE, with RoBERTa's special tokens."""
-    tokenizer = train_tokenizer("bpe", ["the cat sat on the mat and the dog ran ."] * 9, 290)
     directory = tmp_path_factory.mktemp("made") / "b"
-    make_published(directory, "BertForMaskedLM", vocab_size=tokenizer.vocab_size)
+    make_bert(directory, "BertForMaskedLM", vocab_size=tokenizer.vocab_size)
     tokenizer.save(directory)
     return directory
 
@@ -200,7 +189,7 @@ def test_bytelevel_masks_and_words(bytelevel, text, target, token, expected):
 
 def test_rows_without_a_token_are_never_chosen(torch, tmp_path):
     """A table of 97 rows: all share the probability, but only 71 have a token."""
-    model = make_published(tmp_path / "m", "BertForMaskedLM")
+    model = make_bert(tmp_path / "m", "BertForMaskedLM")
     tokenizer = add_tokenizer(tmp_path / "m")
     encoder = firth.load(tmp_path / "m")
     (got,) = encoder.fill("the [MASK] sat", top=len(KNOWN))
@@ -253,10 +242,10 @@ def test_the_mask_is_named_as_the_model_spells_it(bytelevel):
 def test_models_that_cannot_fill_are_refused(made, torch, tmp_path):
     with pytest.raises(FirthError, match="was loaded without its head 'mlm'"):
         firth.load(made[0], heads=False).fill("[MASK]")
-    make_published(tmp_path / "bare", "BertForMaskedLM")
+    make_bert(tmp_path / "bare", "BertForMaskedLM")
     with pytest.raises(FirthError, match="bare holds no tokenizer"):
         firth.load(tmp_path / "bare").fill("[MASK]")
-    make_published(tmp_path / "headless", "BertModel")
+    make_bert(tmp_path / "headless", "BertModel")
     add_tokenizer(tmp_path / "headless")
     with pytest.raises(FirthError, match="headless has no masked-LM head"):
         firth.load(tmp_path / "headless").fill("[MASK]")
@@ -269,16 +258,10 @@ def test_models_that_cannot_fill_are_refused(made, torch, tmp_path):
 # --------------------------------------------------------------------------------- the command
 
 
-def run(capsys, *arguments):
-    """Run `firth fill`; returns what it printed."""
-    assert cli.main(["fill", *map(str, arguments)]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_command_lists_words(made, capsys):
+def test_the_command_lists_words(made, printed):
     directory, *_, encoder = made
     texts = ["The [MASK] sat.", "a [MASK] [MASK]"]
-    shown = run(capsys, "--model", directory, texts[0], "--top=3", texts[1])
+    shown = printed("fill", "--model", directory, texts[0], "--top=3", texts[1])
     blocks = [block.splitlines() for block in shown.rstrip("\n").split("\n\n")]
     got = encoder.fill(texts, top=3)
     assert len(blocks) == len(got) == 3
@@ -290,13 +273,13 @@ def test_the_command_lists_words(made, capsys):
         ]
 
 
-def test_the_command_prints_json_and_reads_files(made, tmp_path, capsys, monkeypatch):
+def test_the_command_prints_json_and_reads_files(made, tmp_path, printed, stdin, monkeypatch):
     directory, *_, encoder = made
     monkeypatch.setattr("firth.commands.fill.BATCH_SIZE", 2)  # rows are counted across windows
     content = "".join((t if isinstance(t, str) else "\t".join(t)) + "\n" for t in TEXTS)
     (tmp_path / "in.txt").write_text(content)
     options = ("--model", directory, "--json", "--top=2", "--targets=cat, dog,fish")
-    shown = run(capsys, *options, "--input", tmp_path / "in.txt")
+    shown = printed("fill", *options, "--input", tmp_path / "in.txt")
     expected = encoder.fill(TEXTS, top=2, targets=["cat", "dog", "fish"])
     entries = [json.loads(line) for line in shown.splitlines()]
     assert len(entries) == len(expected)
@@ -309,13 +292,10 @@ def test_the_command_prints_json_and_reads_files(made, tmp_path, capsys, monkeyp
             assert (choice["token"], choice["id"]) == (wanted.token, wanted.id)
             close(choice["probability"], wanted.probability)
 
-    class Stdin:
-        buffer = io.BytesIO(content.encode())
-
-    monkeypatch.setattr(sys, "stdin", Stdin)
-    assert run(capsys, *options, "--input", "-") == shown
+    stdin(content.encode())
+    assert printed("fill", *options, "--input", "-") == shown
     given = [t if isinstance(t, str) else "\t".join(t) for t in TEXTS]
-    assert run(capsys, *options, *given) == shown
+    assert printed("fill", *options, *given) == shown
 
 
 @pytest.mark.parametrize(
@@ -350,7 +330,7 @@ def test_bad_input_is_named_and_nothing_is_printed(made, tmp_path, capsys, text,
 
 
 def test_a_headless_model_is_refused_by_the_command(torch, tmp_path, capsys):
-    make_published(tmp_path / "m", "BertModel")
+    make_bert(tmp_path / "m", "BertModel")
     assert cli.main(["fill", "--model", str(tmp_path / "m"), "[MASK]"]) == 2
     assert re.search("error: .* has no .*'mlm'", capsys.readouterr().err)
 

@@ -1,75 +1,26 @@
 """`firth generate` against transformers and against reading everything anew for each token."""
 
-import io
-import json
-import re
-import sys
-
 import jax
 import numpy as np
 import pytest
-from helpers.families import make
-from helpers.models import add_tokenizer, make_published
-from quick import jit
+from helpers.published.bert import add_tokenizer, make_bert
+from helpers.published.families import POSITIONS, make_generator, make_model
 
 import firth
-from firth import cli
 from firth.errors import FirthError
 from firth.inference import decode
 from firth.inference import generate as verb
-from firth.tokenizers.load import train_tokenizer
 
 TEXTS = ["the cat", "the dog ran on the mat and", " sat", "dog"]
-POSITIONS = 90
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quickly():
-    """Compile what runs on the device without optimising it."""
-    with pytest.MonkeyPatch.context() as patch:
-        read, write = decode._read.__wrapped__, decode._write.__wrapped__
-        patch.setattr(decode, "_read", jit(read, static_argnames=("model", "capacity")))
-        options = dict(static_argnames=("model", "size"), donate_argnames="state")
-        patch.setattr(decode, "_write", jit(write, **options))
-        yield
-
-
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    """Byte-level BPE of 282 tokens; its end of text is </s>."""
-    return train_tokenizer("bpe", ["the cat sat on the mat and the dog ran ."] * 9, 290)
-
-
-def save(directory, tokenizer, family="gpt2", shape="tanh", rows=0, **settings):
-    """A random model with this tokenizer and `rows` more rows than it has tokens."""
-    settings |= dict(vocab_size=tokenizer.vocab_size + rows, n_positions=POSITIONS, n_layer=2)
-    settings |= dict(eos_token_id=None, bos_token_id=None)
-    model = make(directory, family, shape, **settings)
-    tokenizer.save(directory)
-    return model
 
 
 @pytest.fixture(scope="module", params=["gpt2", "gpt"])
-def made(request, torch, tokenizer, tmp_path_factory):
+def made(request, quickly, torch, tokenizer, tmp_path_factory):
     """(directory, transformers model, encoder); the model has 9 rows without a token."""
     directory = tmp_path_factory.mktemp("made") / "m"
     shape = {"gpt2": "tanh", "gpt": "gelu"}[request.param]
-    model = save(directory, tokenizer, request.param, shape, rows=9)
+    model = make_generator(directory, tokenizer, request.param, shape)
     return directory, model, firth.load(directory)
-
-
-@pytest.fixture(scope="module")
-def gpt2(torch, tokenizer, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("gpt2") / "m"
-    save(directory, tokenizer, rows=9)
-    return directory, firth.load(directory)
 
 
 def ids_of(encoder, text):
@@ -329,103 +280,15 @@ def test_bad_texts_are_named(gpt2):
 
 
 def test_models_that_cannot_generate_are_refused(gpt2, torch, tokenizer, tmp_path):
-    make_published(tmp_path / "bert", "BertForMaskedLM")
+    make_bert(tmp_path / "bert", "BertForMaskedLM")
     add_tokenizer(tmp_path / "bert")
     with pytest.raises(FirthError, match=r"bert sees .* predicts masked words: use `firth fill`"):
         firth.load(tmp_path / "bert").generate("the cat")
-    make(tmp_path / "bare", "gpt2", "tanh", "GPT2Model")
+    make_model(tmp_path / "bare", "gpt2", "tanh", "GPT2Model")
     with pytest.raises(FirthError, match=r"bare has no language-model head \('lm'\)"):
         firth.load(tmp_path / "bare").generate("the cat")
-    make(tmp_path / "mute", "gpt2", "tanh")
+    make_model(tmp_path / "mute", "gpt2", "tanh")
     with pytest.raises(FirthError, match="mute holds no tokenizer, which generating needs"):
         firth.load(tmp_path / "mute").generate("the cat")
     with pytest.raises(FirthError, match="was loaded without its head 'lm'"):
         firth.load(gpt2[0], heads=False).generate("the cat")
-
-
-# --------------------------------------------------------------------------------- the command
-
-
-def run(capsys, *arguments):
-    """Run `firth generate`; returns what it printed."""
-    assert cli.main(["generate", *map(str, arguments)]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_command_shows_the_text(gpt2, capsys):
-    directory, encoder = gpt2
-    options = ("--model", directory, "--tokens=20", "--top-k=9", "--seed=3")
-    (one,) = encoder.generate("the cat", max_tokens=20, top_k=9, seed=3)
-    assert run(capsys, *options, "--prompt", "the cat") == f"the cat{one.text}\n"
-    two = encoder.generate("the cat", max_tokens=20, top_k=9, seed=3, samples=2)
-    shown = run(capsys, *options, "--prompt", "the cat", "--samples=2")
-    blocks = [f"== the prompt, sample {s.sample}\nthe cat{s.text}\n" for s in two]
-    assert shown == "".join(blocks)
-    stops = [one.text[4:6], "@@"]
-    (cut,) = encoder.generate("the cat", max_tokens=20, top_k=9, seed=3, stop=stops)
-    shown = run(capsys, *options, "--prompt", "the cat", "--stop", *stops)
-    assert shown == f"the cat{cut.text}\n" and cut.reason == "stop"
-
-
-def test_the_command_reads_and_writes_files(gpt2, tmp_path, capsys, monkeypatch):
-    directory, encoder = gpt2
-    content = "the cat\nthe\tdog\tran\n\n"
-    (tmp_path / "in.txt").write_text(content)
-    options = ("--model", directory, "--tokens=9", "--greedy", "--output", tmp_path / "out.jsonl")
-    assert run(capsys, *options, "--input", tmp_path / "in.txt") == ""
-    text = (tmp_path / "out.jsonl").read_text()
-    prompts = ["the cat", "the\tdog\tran", ""]
-    expected = encoder.generate(prompts, max_tokens=9, greedy=True)
-    for line, one in zip(text.splitlines(), expected, strict=True):
-        assert json.loads(line) == dict(
-            prompt=prompts[one.row],
-            row=one.row,
-            sample=0,
-            text=one.text,
-            ids=list(one.ids),
-            reason="length",
-        )
-
-    class Stdin:
-        buffer = io.BytesIO(content.encode())
-
-    monkeypatch.setattr(sys, "stdin", Stdin)
-    run(capsys, *options, "--input", "-")
-    assert (tmp_path / "out.jsonl").read_text() == text
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        (b"", (), r"in\.txt is empty; expected one prompt a line"),
-        (
-            b"the\n" + b"the " * 99 + b"\n",
-            (),
-            r"in\.txt:2 has \d+ tokens and the model 90 positions",
-        ),
-        (b"the\nsm\xf8r\n", (), r"in\.txt:2: not UTF-8 at byte 6 .*errors=replace"),
-        (b"the\n", ("--prompt", "the"), "give either --prompt or --input"),
-        (b"the\n", ("--input=gone",), "cannot read gone: No such file"),
-        (b"the\n", ("--model=gone",), "gone does not exist"),
-        (b"the\n", ("--temperature=0",), "temperature=0.0: expected a number above 0"),
-        (b"the\n", ("--tokens=90",), r"in\.txt:1 has 1 tokens .* so 89 can follow, not 90"),
-        (b"the\n", ("--greedy", "--samples=2"), "greedy takes the one likeliest token"),
-        (
-            b"the\n",
-            ("--output", "/gone/out"),
-            "--output /gone/out: expected a file in a directory that exists",
-        ),
-        (None, ("--prompt", "the \udce9"), "--prompt is not UTF-8"),
-        (None, ("--prompt", "the", "--stop", ""), "none of them empty"),
-    ],
-)
-def test_bad_input_is_named_and_nothing_is_printed(
-    gpt2, tmp_path, capsys, content, options, message
-):
-    if content is not None:
-        (tmp_path / "in.txt").write_bytes(content)
-        options = ("--input", str(tmp_path / "in.txt"), *options)
-    assert cli.main(["generate", "--model", str(gpt2[0]), "--tokens=4", *options]) == 2
-    printed = capsys.readouterr()
-    assert re.fullmatch(f"firth generate: error: .*{message}.*\n", printed.err)
-    assert not printed.out

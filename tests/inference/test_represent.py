@@ -1,12 +1,10 @@
 """`firth.load` and `firth represent` against transformers on the same texts."""
 
-import io
 import re
-import sys
 
 import numpy as np
 import pytest
-from helpers.models import add_tokenizer, make_published, minilm
+from helpers.published.bert import add_tokenizer, make_bert, minilm
 
 import firth
 from firth import cli
@@ -25,17 +23,10 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
-@pytest.fixture(scope="module")
 def made(torch, tmp_path_factory):
     """(directory, transformers model, transformers tokenizer, encoder)."""
     directory = tmp_path_factory.mktemp("made") / "m"
-    model = make_published(directory, "BertForPreTraining", num_hidden_layers=2)
+    model = make_bert(directory, "BertForPreTraining", num_hidden_layers=2)
     tokenizer = add_tokenizer(directory)
     return directory, model, tokenizer, firth.load(directory)
 
@@ -78,7 +69,7 @@ def test_texts_and_pairs_equal_transformers(torch, made):
 
 
 def test_arrays_need_no_tokenizer(torch, tmp_path):
-    model = make_published(tmp_path / "m", "BertForSequenceClassification", num_labels=3)
+    model = make_bert(tmp_path / "m", "BertForSequenceClassification", num_labels=3)
     encoder = firth.load(tmp_path / "m")
     rng = np.random.default_rng(0)
     tokens, segments = rng.integers(0, 97, (5, 9)), rng.integers(0, 2, (5, 9))
@@ -233,11 +224,8 @@ def test_one_layer_has_no_layer_axis_and_the_last_is_the_default(made, tmp_path)
     assert got["layers"].tolist() == [2]
 
 
-def test_lines_may_come_from_standard_input(made, tmp_path, monkeypatch):
-    class Stdin:
-        buffer = io.BytesIO(b"\xef\xbb\xbfthe cat\r\n\nthe dog")
-
-    monkeypatch.setattr(sys, "stdin", Stdin)
+def test_lines_may_come_from_standard_input(made, tmp_path, stdin):
+    stdin(b"\xef\xbb\xbfthe cat\r\n\nthe dog")
     output = tmp_path / "out.npz"
     arguments = ["--model", str(made[0]), "--input", "-", "--output", str(output)]
     assert verb.main(arguments) == 0
@@ -339,9 +327,9 @@ def test_minilm_cosine_equals_transformers(torch, tmp_path):
 
 def test_where_the_token_that_stands_for_a_text_comes_last(torch, tmp_path):
     """XLNet ends with <cls>, in a segment of its own: `--pool=cls` takes that token."""
-    from helpers import xlnet as made_xlnet
+    from helpers.published.xlnet import make_xlnet
 
-    model = made_xlnet.make(tmp_path / "m", vocab_size=97)
+    model = make_xlnet(tmp_path / "m", vocab_size=97)
     tokenizer = add_tokenizer(tmp_path / "m")
     texts = ["the cat sat", ("the dog ran", "cats")]
     (tmp_path / "out").mkdir()

@@ -6,9 +6,9 @@ import re
 import jax
 import numpy as np
 import pytest
-from helpers import xlnet as made_xlnet
-from helpers.families import make
-from helpers.models import WORDS, add_tokenizer, make_published
+from helpers.published.bert import WORDS, add_tokenizer, make_bert
+from helpers.published.families import make_model
+from helpers.published.xlnet import make_xlnet
 
 import firth
 from firth import cli
@@ -22,24 +22,17 @@ from firth.weights.write import write_firth
 TEXTS = ["the cat sat on the mat .", "dogs ran", "", "a fish ate and a dog ate", "cat"]
 
 
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
 def made(tmp_path_factory, kind):
     """(directory, transformers model) of one kind, with the small WordPiece tokenizer."""
     directory = tmp_path_factory.mktemp(kind) / "m"
     size = len(WORDS)
     if kind == "causal":
         ends = dict(eos_token_id=None, bos_token_id=None)
-        model = make(directory, "gpt2", "tanh", vocab_size=size, n_positions=40, **ends)
+        model = make_model(directory, "gpt2", "tanh", vocab_size=size, n_positions=40, **ends)
     elif kind == "permutation":
-        model = made_xlnet.make(directory, vocab_size=size)
+        model = make_xlnet(directory, vocab_size=size)
     else:
-        model = make_published(directory, "BertForMaskedLM", vocab_size=size)
+        model = make_bert(directory, "BertForMaskedLM", vocab_size=size)
     add_tokenizer(directory)
     return directory, model
 
@@ -139,7 +132,7 @@ def test_bad_texts(content, reason, torch, tmp_path, tmp_path_factory, capsys):
 
 
 def test_a_model_that_predicts_no_tokens(torch, tmp_path):
-    make_published(tmp_path / "m", "BertModel", vocab_size=len(WORDS))
+    make_bert(tmp_path / "m", "BertModel", vocab_size=len(WORDS))
     add_tokenizer(tmp_path / "m")
     with pytest.raises(FirthError, match="no head that predicts tokens"):
         score(firth.load(tmp_path / "m"), ["cat"])

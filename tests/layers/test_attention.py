@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import jit
+from helpers.quick import jit
 
 import firth.layers.attention as core
 from firth.layers.attention import MASKED, MultiHeadAttention, mask_to_bias

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.quick import jit
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from quick import jit
 
 from firth.layers import dropout
 from firth.layers.dropout import Dropout, keep_mask, places_from, rows_over

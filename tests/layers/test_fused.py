@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import jit
+from helpers.quick import jit
 
 from firth.errors import FirthError
 from firth.layers import fused

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.models import SHAPES, make_published
+from helpers.published.bert import SHAPES, make_bert
 
 from firth.errors import FirthError
 from firth.layers.attention import MultiHeadAttention, mask_to_bias
@@ -15,13 +15,6 @@ from firth.models.model import create, parameter_count, to_layout
 from firth.weights.read import read_model
 
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
 
 
 def batch(spec, rows=4, length=11, seed=0):
@@ -52,7 +45,7 @@ def run_torch(torch, model, tokens, segments, mask):
 
 @pytest.mark.parametrize(("shape", "scan"), [("gelu", False), ("gelu_tanh", True), ("relu", True)])
 def test_whole_model_equals_transformers(torch, tmp_path, shape, scan):
-    theirs = make_published(tmp_path / "m", "BertForPreTraining", shape)
+    theirs = make_bert(tmp_path / "m", "BertForPreTraining", shape)
     saved = read_model(tmp_path / "m")
     model = saved.model(scan=scan)
     params = to_layout(saved.params, scan)
@@ -78,7 +71,7 @@ def test_whole_model_equals_transformers(torch, tmp_path, shape, scan):
 @pytest.mark.parametrize("labels", [1, 5])
 def test_classifier_equals_transformers(torch, tmp_path, labels):
     name = "BertForSequenceClassification"
-    theirs = make_published(tmp_path / "m", name, "gelu_tanh", num_labels=labels)
+    theirs = make_bert(tmp_path / "m", name, "gelu_tanh", num_labels=labels)
     saved = read_model(tmp_path / "m")
     tokens, segments, mask = batch(saved.spec)
     _, logits = saved.model().apply({"params": saved.params}, tokens, segments, mask)
@@ -87,7 +80,7 @@ def test_classifier_equals_transformers(torch, tmp_path, labels):
 
 
 def test_defaults_for_segments_and_mask_are_those_of_transformers(torch, tmp_path):
-    theirs = make_published(tmp_path / "m")
+    theirs = make_bert(tmp_path / "m")
     saved = read_model(tmp_path / "m")
     tokens, *_ = batch(saved.spec)
     out, _ = saved.model().apply({"params": saved.params}, tokens)
@@ -101,7 +94,7 @@ def test_defaults_for_segments_and_mask_are_those_of_transformers(torch, tmp_pat
 def blocks(request, tmp_path_factory):
     """(transformers model, ours, its config, hidden states [B, L, D], additive bias)."""
     directory = tmp_path_factory.mktemp("blocks") / "m"
-    theirs = make_published(directory, "BertForPreTraining", request.param, seed=3)
+    theirs = make_bert(directory, "BertForPreTraining", request.param, seed=3)
     saved = read_model(directory)
     _, _, mask = batch(saved.spec)
     rng = np.random.default_rng(5)

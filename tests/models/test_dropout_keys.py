@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import steps as made_steps
-from quick import jit
+from helpers import steps
+from helpers.quick import jit
 
 from firth.layers import dropout
 from firth.models.model import create
@@ -54,10 +54,10 @@ def test_steps_micro_batches_layers_and_sites_of_a_run():
     rates = {"model.dropout": HIDDEN, "model.attention_dropout": ATTENTION}
     changes = rates | {"accumulate": 2, "model.scan": True, "model.num_layers": 2}
     with seen() as found:
-        program, step, mesh, shapes = made_steps.compiled(
+        program, step, mesh, shapes = steps.compiled(
             "bert", devices=jax.devices()[:1], changes=changes
         )
-        batch = put_batch(made_steps.made_batch(shapes, np.random.default_rng(0)), mesh)
+        batch = put_batch(steps.random_batch(shapes, np.random.default_rng(0)), mesh)
         initial, runs = jax.device_get(program.init()), []
         for _ in range(2):
             state = jax.device_put(initial, program.shardings)

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import families as made_families
-from helpers import models as made_models
-from helpers import steps as made_steps
+from helpers import steps
 from helpers.dropout import EMBEDDING, RATES, dropped_as, recorded, sites
-from quick import jit
+from helpers.published.bert import make_bert
+from helpers.published.families import make_model
+from helpers.quick import jit
 
 from firth.models.model import bound, create, family
 from firth.run.outline import outline
@@ -62,9 +62,9 @@ def made(directory, name, shape, published, **settings):
     if "Sequence" in published:
         settings["num_labels"] = LABELS
     if name == "bert":
-        theirs = made_models.make_published(directory, published, shape, **settings)
+        theirs = make_bert(directory, published, shape, **settings)
     else:
-        theirs = made_families.make(directory, name, shape, published, **settings)
+        theirs = make_model(directory, name, shape, published, **settings)
     saved = read_model(directory)
     assert {field: saved.spec[field] for field in rates} == rates
     return theirs.train(), saved
@@ -189,7 +189,7 @@ def small_run(name, off=False):
         "embedding_dropout",
     }
     rates = {f"model.{field}": 0.0 if off else RATES.get(field, EMBEDDING) for field in fields}
-    return outline(made_steps.small(name, rates | {"model.scan": False, "model.num_layers": 3}))
+    return outline(steps.small(name, rates | {"model.scan": False, "model.num_layers": 3}))
 
 
 def sites_of(run, function, key=True, **options):
@@ -223,7 +223,7 @@ def bert_sites(batch, spec, layers, **changes):
     return sums + layers * [(RATES["attention_dropout"], probs)]
 
 
-@pytest.mark.parametrize("name", made_steps.FAMILIES)
+@pytest.mark.parametrize("name", steps.FAMILIES)
 def test_pretraining_drops_in_the_model_that_learns_and_evaluation_nowhere(name):
     """Not in a teacher; in the layers of a generator, over embeddings that are the other's."""
     run = small_run(name)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.families import CASES, CLASSES, SHAPES, make
-from quick import jit
+from helpers.published.families import CASES, CLASSES, SHAPES, make_model
+from helpers.quick import jit
 
 import firth
 from firth.models.model import to_layout
@@ -24,13 +24,6 @@ HEADS = {  # ours -> the field of transformers' output
     "rtd": ("logits",),
     "classifier": ("logits",),
 }
-
-
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
 
 
 def batch(spec, rows=4, length=11, seed=0):
@@ -67,7 +60,7 @@ def close(ours, theirs, where=...):
 @pytest.mark.parametrize("scan", [False, True])
 @pytest.mark.parametrize(("family", "shape"), CASES)
 def test_every_layer_and_head_equals_transformers(torch, tmp_path, family, shape, scan):
-    theirs = make(tmp_path / "m", family, shape)
+    theirs = make_model(tmp_path / "m", family, shape)
     saved = read_model(tmp_path / "m")
     model, params = saved.model(scan=scan), to_layout(saved.params, scan)
     tokens, segments, mask = batch(saved.spec)
@@ -93,7 +86,7 @@ def test_every_layer_and_head_equals_transformers(torch, tmp_path, family, shape
 @pytest.mark.parametrize(("family", "shape"), CASES)
 def test_classifiers_equal_transformers(torch, tmp_path, family, shape):
     name = CLASSES[family][-1]
-    theirs = make(tmp_path / "m", family, shape, name, num_labels=5)
+    theirs = make_model(tmp_path / "m", family, shape, name, num_labels=5)
     saved = read_model(tmp_path / "m")
     assert saved.heads == ("classifier",) and saved.num_labels == 5
     tokens, segments, mask = batch(saved.spec)
@@ -106,7 +99,7 @@ def test_classifiers_equal_transformers(torch, tmp_path, family, shape):
 )
 def test_round_trip_is_byte_identical(tmp_path, family, name):
     for shape in SHAPES[family]:
-        make(tmp_path / shape, family, shape, name)
+        make_model(tmp_path / shape, family, shape, name)
         write_firth(tmp_path / f"{shape}-firth", read_model(tmp_path / shape))
         write_published(tmp_path / f"{shape}-back", read_model(tmp_path / f"{shape}-firth"))
         for file in ("config.json", "model.safetensors"):
@@ -124,7 +117,7 @@ def test_what_is_written_anew_loads_in_transformers(torch, tmp_path, family, nam
     import transformers
 
     shape = next(iter(SHAPES[family]))
-    theirs = make(tmp_path / "m", family, shape, name)
+    theirs = make_model(tmp_path / "m", family, shape, name)
     saved = read_model(tmp_path / "m")
     write_published(tmp_path / "new", dataclasses.replace(saved, published=None))
     model_class = getattr(transformers, name)
@@ -139,7 +132,7 @@ def test_what_is_written_anew_loads_in_transformers(torch, tmp_path, family, nam
 
 
 def test_a_padding_row_has_finite_logits(tmp_path):
-    make(tmp_path / "m", "modernbert", "pairs", CLASSES["modernbert"][-1])
+    make_model(tmp_path / "m", "modernbert", "pairs", CLASSES["modernbert"][-1])
     saved = read_model(tmp_path / "m")
     tokens = np.zeros((2, 5), np.int32)
     mask = np.array([[True] * 5, [False] * 5])
@@ -149,7 +142,7 @@ def test_a_padding_row_has_finite_logits(tmp_path):
 
 
 def test_roberta_positions_skip_padding_on_the_left(torch, tmp_path):
-    theirs = make(tmp_path / "m", "roberta", "gelu")
+    theirs = make_model(tmp_path / "m", "roberta", "gelu")
     saved = read_model(tmp_path / "m")
     tokens, segments, mask = batch(saved.spec)
     tokens, mask = tokens[:, ::-1].copy(), mask[:, ::-1].copy()
@@ -161,7 +154,7 @@ def test_texts_and_pairs_are_framed_as_robertas_tokenizer_does(torch, tmp_path, 
     """<s> A </s> and <s> A </s></s> B </s>, with the published vocabulary."""
     import transformers
 
-    theirs = make(
+    theirs = make_model(
         tmp_path / "m",
         "roberta",
         "gelu",
@@ -184,7 +177,7 @@ def test_texts_and_pairs_are_framed_as_robertas_tokenizer_does(torch, tmp_path, 
 
 
 def test_albert_shares_what_it_applies_several_times(tmp_path):
-    make(tmp_path / "m", "albert", "inner")
+    make_model(tmp_path / "m", "albert", "inner")
     saved = read_model(tmp_path / "m")
     stack = saved.params["encoder"]["stack"]
     assert sorted(stack) == ["group_0", "group_1", "group_2"]

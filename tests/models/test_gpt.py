@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from helpers.families import make
-from quick import jit
+from helpers.published.families import make_model
+from helpers.quick import jit
 
 from firth.errors import FirthError
 from firth.layers import causal
@@ -242,7 +242,7 @@ def hub(dtype):
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "bool"])
 @pytest.mark.parametrize(("family", "shape"), [("gpt", "gelu"), ("gpt2", "tanh")])
 def test_old_files_without_prefix_and_with_masks_come_back(tmp_path, family, shape, dtype):
-    make(tmp_path / "m", family, shape)
+    make_model(tmp_path / "m", family, shape)
     expected = read_model(tmp_path / "m").params
     rewrite(tmp_path / "m", hub(dtype))
     saved = read_model(tmp_path / "m")
@@ -277,7 +277,7 @@ def other_mask(tensors):
     ],
 )
 def test_the_head_is_found_by_its_class_or_its_table(tmp_path, change, config, heads):
-    make(tmp_path / "m", "gpt2", "tanh")
+    make_model(tmp_path / "m", "gpt2", "tanh")
     rewrite(tmp_path / "m", change, **config)
     assert read_model(tmp_path / "m").heads == heads
 
@@ -297,7 +297,7 @@ def test_the_head_is_found_by_its_class_or_its_table(tmp_path, change, config, h
     ],
 )
 def test_what_firth_does_not_compute_is_refused(tmp_path, change, config, message):
-    make(tmp_path / "m", "gpt2", "tanh")
+    make_model(tmp_path / "m", "gpt2", "tanh")
     rewrite(tmp_path / "m", change, **config)
     with pytest.raises(FirthError, match=message):
         read_model(tmp_path / "m")
@@ -311,7 +311,7 @@ def test_what_firth_does_not_compute_is_refused(tmp_path, change, config, messag
     ],
 )
 def test_what_transformers_does_not_compute_is_not_written(tmp_path, changes, message):
-    make(tmp_path / "m", "gpt", "gelu")
+    make_model(tmp_path / "m", "gpt", "gelu")
     saved = read_model(tmp_path / "m")
     changed = dataclasses.replace(saved, spec=saved.spec | changes, published=None)
     with pytest.raises(FirthError, match=message):
@@ -320,7 +320,7 @@ def test_what_transformers_does_not_compute_is_not_written(tmp_path, changes, me
 
 
 def test_the_2018_options_change_no_file(tmp_path):
-    make(tmp_path / "m", "gpt", "gelu")
+    make_model(tmp_path / "m", "gpt", "gelu")
     saved = read_model(tmp_path / "m")
     options = dict(matrix_dropout=True, softmax_over_all=True)
     write_firth(tmp_path / "firth", dataclasses.replace(saved, spec=saved.spec | options))

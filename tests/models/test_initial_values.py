@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import jit
+from helpers.quick import jit
 
 from firth.models.model import create, family
 from firth.training.partition import leaf_path

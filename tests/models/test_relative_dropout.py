@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 from helpers.dropout import RATES, dropped_as, recorded, sites
-from helpers.xlnet import SHAPES, make, orders, rows
-from quick import jit
+from helpers.published.xlnet import SHAPES, make_xlnet, orders, rows
+from helpers.quick import jit
 
 from firth.models.model import bound, create
 from firth.weights.read import read_model
@@ -91,7 +91,7 @@ def assert_hidden(out, expected, streams=1):
 def test_xlnet_with_two_streams(backwards, tmp_path):
     import torch
 
-    theirs = in_training(make(tmp_path, dropout=RATES["dropout"]))
+    theirs = in_training(make_xlnet(tmp_path, dropout=RATES["dropout"]))
     theirs.transformer.mem_len, theirs.transformer.reuse_len = M, 5
     theirs.transformer.bi_data = backwards
     saved = read_model(tmp_path)
@@ -131,7 +131,7 @@ def test_xlnet_with_a_classifier(tmp_path):
 
     rates = dict(dropout=RATES["dropout"], summary_last_dropout=RATES["classifier_dropout"])
     name = "XLNetForSequenceClassification"
-    theirs = in_training(make(tmp_path, name=name, num_labels=3, **rates))
+    theirs = in_training(make_xlnet(tmp_path, name=name, num_labels=3, **rates))
     saved = read_model(tmp_path)
     spec = saved.spec | {"attention_dropout": RATES["attention_dropout"]}
     model = create(spec, ("classifier",), 3)
@@ -170,7 +170,7 @@ def test_transformer_xl(options, tmp_path):
     options = dict(same_length=False, clamp_len=0, untie_r=False, activation="relu") | options
     shape = SHAPES["clamped"] | dict(ff_activation=options["activation"])
     shape |= dict(clamp_len=options["clamp_len"] or -1, same_length=options["same_length"])
-    theirs = in_training(make(tmp_path, "clamped", dropout=RATES["dropout"], **shape))
+    theirs = in_training(make_xlnet(tmp_path, "clamped", dropout=RATES["dropout"], **shape))
     body, width = theirs.transformer, shape["d_model"]
     body.attn_type, body.mem_len = "uni", M
     body.word_embedding.register_forward_hook(lambda module, i, out: out * math.sqrt(width))

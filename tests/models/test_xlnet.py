@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.xlnet import SHAPES, make, orders, rows
-from quick import jit
+from helpers.published.xlnet import SHAPES, make_xlnet, orders, rows
+from helpers.quick import jit
 
 import firth
 from firth.errors import FirthError
@@ -48,7 +48,7 @@ def torch_of(array, kind="long"):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_layer_as_in_transformers(shape, tmp_path):
-    theirs, encoder = make(tmp_path, shape), firth.load(tmp_path)
+    theirs, encoder = make_xlnet(tmp_path, shape), firth.load(tmp_path)
     tokens, segments = rows(shape)
     mask = np.arange(11) < np.array([11, 8, 5, 11])[:, None]
     out = encoder(tokens=tokens, segments=segments, mask=mask, attentions=True)
@@ -76,7 +76,7 @@ def test_two_streams_with_memory_over_three_segments(shape, backwards, tmp_path)
     """`perm_mask`, `target_mapping`, memories, segments and bidirectional data, every layer."""
     import torch
 
-    theirs, encoder = make(tmp_path, shape), firth.load(tmp_path)
+    theirs, encoder = make_xlnet(tmp_path, shape), firth.load(tmp_path)
     body = theirs.transformer
     body.mem_len, body.reuse_len, body.bi_data = 7, 5, backwards
 
@@ -124,7 +124,7 @@ def test_classifier_as_in_transformers(tmp_path):
     """transformers pads on the left and reads the last place; here it is the last real token."""
     import torch
 
-    theirs = make(tmp_path, name="XLNetForSequenceClassification", num_labels=3)
+    theirs = make_xlnet(tmp_path, name="XLNetForSequenceClassification", num_labels=3)
     encoder = firth.load(tmp_path)
     tokens, segments = rows()
     lengths = np.array([11, 8, 5, 11])
@@ -145,7 +145,7 @@ def test_classifier_as_in_transformers(tmp_path):
     "name", ["XLNetLMHeadModel", "XLNetModel", "XLNetForSequenceClassification"]
 )
 def test_round_trip_is_byte_identical(name, tmp_path):
-    make(tmp_path / "a", name=name)
+    make_xlnet(tmp_path / "a", name=name)
     from firth.weights import read, write
 
     write.write_firth(tmp_path / "b", read.read_model(tmp_path / "a"))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from quick import jit
+from helpers.quick import jit
 
 from firth import recipe
 from firth.data.views import create_view

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.quick import jit
 from helpers.rows import make_batch
 from ml_collections import ConfigDict
-from quick import jit
 
 from firth.errors import FirthError
 from firth.models.model import bound, create

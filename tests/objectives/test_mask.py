@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.quick import jit
 from helpers.rows import (
     CLS,
     MASK,
@@ -18,13 +19,12 @@ from helpers.rows import (
     Hashable,
     chosen,
     corrupt,
+    corrupted_rows,
     keys,
-    made,
     make_batch,
     random_rows,
     words_of,
 )
-from quick import jit
 from scipy.stats import chisquare
 
 from firth.objectives import mask
@@ -87,7 +87,7 @@ OF = {masking: [case for case in CASES if case[0] == masking] for masking in MAS
 
 @pytest.mark.parametrize("case", CASES)
 def test_positions_are_distinct_ascending_and_never_special(case):
-    _, batch, tokens, present, _ = made(*case)
+    _, batch, tokens, present, _ = corrupted_rows(*case)
     for row, picked in enumerate(chosen(batch["positions"], batch["target_weights"])):
         assert list(picked) == sorted(set(picked))
         assert present[row, list(picked)].all()
@@ -99,7 +99,7 @@ def test_positions_are_distinct_ascending_and_never_special(case):
 
 @pytest.mark.parametrize("case", OF["token"] + OF["frequency"])
 def test_exactly_the_count_is_chosen(case):
-    _, batch, tokens, present, _ = made(*case)
+    _, batch, tokens, present, _ = corrupted_rows(*case)
     picked = chosen(batch["positions"], batch["target_weights"])
     assert batch["positions"].shape[1] == case[2]
     for row, n in enumerate(present.sum(1).tolist()):
@@ -229,7 +229,7 @@ def take_in_order(words, count):
 @pytest.mark.parametrize("case", OF["word"])
 def test_whole_words_within_the_count_and_none_left_that_would_fit(case):
     """Exactly the sets that the BERT code can reach: those that are maximal."""
-    _, batch, tokens, present, starts = made(*case)
+    _, batch, tokens, present, starts = corrupted_rows(*case)
     several = 0
     for row, picked in enumerate(chosen(batch["positions"], batch["target_weights"])):
         candidates = present[row] & ~np.isin(tokens[row], SPECIAL)
@@ -279,7 +279,7 @@ def test_a_word_longer_than_the_count_is_never_cut():
 
 @pytest.mark.parametrize("case", CASES[1::2])
 def test_a_row_does_not_depend_on_the_batch_around_it(case):
-    objective, batch, tokens, present, _ = made(*case)
+    objective, batch, tokens, present, _ = corrupted_rows(*case)
     order = np.random.default_rng(0).permutation(300)[:40]
     whole = make_batch(tokens, present)
     some = jax.device_get(
@@ -290,7 +290,7 @@ def test_a_row_does_not_depend_on_the_batch_around_it(case):
 
 
 def test_a_row_is_keyed_by_its_example_its_copy_and_the_key():
-    objective, _, tokens, present, _ = made(*CASES[0])
+    objective, _, tokens, present, _ = corrupted_rows(*CASES[0])
     same = make_batch(np.tile(tokens[:1], (40, 1)), np.tile(present[:1], (40, 1)))
     same["example"] = jnp.asarray(np.arange(40) // 10, jnp.uint32)
     same["copy"] = jnp.asarray(np.arange(40) % 10 // 2, jnp.uint32)  # each pair comes twice

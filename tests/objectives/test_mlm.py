@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import jit
+from helpers.quick import jit
+from helpers.rows import corrupt
 
 from firth.errors import FirthError
 from firth.models.model import create
@@ -65,14 +66,9 @@ def clean():
     }
 
 
-@functools.cache
-def _corrupt(objective):
-    return jit(objective.corrupt)
-
-
 def corrupted(clean, seed=2, **changes):
     objective = dataclasses.replace(OBJECTIVE, **changes)
-    return jax.device_get(_corrupt(objective)(clean, jax.random.key(seed)))
+    return jax.device_get(corrupt(objective)(clean, jax.random.key(seed)))
 
 
 def losses(model, params, batch, objective=OBJECTIVE, train=False):

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.rows import CLS, SEP, SPECIAL, UNLIKELY, Hashable, keys, make_batch
+from helpers.quick import jit
+from helpers.rows import CLS, SEP, SPECIAL, UNLIKELY, Hashable, corrupt, keys, make_batch
 from ml_collections import ConfigDict
-from quick import jit
 from scipy.stats import chisquare
 
 from firth.errors import FirthError
@@ -21,11 +21,6 @@ WORDY = (np.arange(60) % 4 == 0).view(Hashable)
 STARTS = (np.random.default_rng(3).random(60) < 0.6).view(Hashable)
 PAPER = plm.PermutationLM(SPECIAL, 85, STARTS, perm_size=256, reuse=256, memory=384, backwards=True)
 SMALL = plm.PermutationLM(SPECIAL, 6, STARTS, reuse=16)
-
-
-@functools.cache
-def corrupt(objective):
-    return jit(objective.corrupt)
 
 
 def xlnet_rows(rows, length, seed=0):

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.quick import jit
 from helpers.rows import CLS, SEP, SPECIAL, Hashable, corrupt, make_batch
 from ml_collections import ConfigDict
-from quick import jit
 
 from firth.models.model import create
 from firth.objectives import plm

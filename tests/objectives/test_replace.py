@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from helpers.quick import jit
 from helpers.rows import (
     CLS,
     MASK,
@@ -18,7 +19,6 @@ from helpers.rows import (
     keys,
     make_batch,
 )
-from quick import jit
 from scipy.stats import chisquare
 
 from firth.objectives import mask

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import jit
+from helpers.quick import jit
 from scipy.stats import chisquare
 
 from firth.errors import FirthError

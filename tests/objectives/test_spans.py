@@ -7,6 +7,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from helpers.quick import jit
 from helpers.rows import (
     MASK,
     SPECIAL,
@@ -14,12 +15,11 @@ from helpers.rows import (
     Hashable,
     chosen,
     corrupt,
+    corrupted_rows,
     keys,
-    made,
     make_batch,
     words_of,
 )
-from quick import jit
 from scipy.stats import chisquare
 
 from firth.objectives import spans
@@ -137,7 +137,7 @@ def test_lengths_are_counted_in_words():
 @pytest.mark.parametrize("masking", ["ngram", "span"])
 @pytest.mark.parametrize("size", [(64, 20), (33, 3)])
 def test_whole_words_within_the_count(masking, size):
-    _, batch, tokens, present, starts = made(masking, *size)
+    _, batch, tokens, present, starts = corrupted_rows(masking, *size)
     several = full = 0
     for row, picked in enumerate(chosen(batch["positions"], batch["target_weights"])):
         candidates = present[row] & ~np.isin(tokens[row], SPECIAL)

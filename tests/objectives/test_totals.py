@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.quick import jit
 from helpers.rows import MASK, SPECIAL, make_batch, random_rows
 from ml_collections import ConfigDict
-from quick import jit
 
 from firth.models.model import bound, create
 from firth.objectives.clm import CausalLM

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.stores import END, FIRST, IDS, made_store
+from helpers.quick import jit
+from helpers.stores import END, FIRST, IDS, store_of
 from helpers.views import streams
 from jax.sharding import NamedSharding, PartitionSpec
-from quick import jit
 
 from firth.models.model import create
 from firth.objectives.plm import PermutationLM
@@ -25,7 +25,7 @@ LENGTH, REUSE, ROWS, WORDS = 16, 8, 8, 480
 def batch():
     """The second batch of XLNet's rows; token FIRST + n is the n-th of the text."""
     view = streams(
-        made_store([[5, 6, 4, 7] * 4] * 5), LENGTH, reuse=REUSE, bidirectional=True, shuffle=False,
+        store_of([[5, 6, 4, 7] * 4] * 5), LENGTH, reuse=REUSE, bidirectional=True, shuffle=False,
         end_id=END, ends="none", **IDS,
     )  # fmt: skip
     return view.batch(1, ROWS)

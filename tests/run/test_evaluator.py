@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from helpers.documents import make_documents
-from helpers.models import WORDS, add_tokenizer, make_published
-from quick import jit
+from helpers.marked_store import make_marked_store
+from helpers.published.bert import WORDS, add_tokenizer, make_bert
+from helpers.quick import jit
 from scipy import stats
 
 from firth import recipe
@@ -46,7 +46,7 @@ def made_task(folder, kind):
     if kind == "classification":  # files name the labels, and Firth sorts their names
         names = dict(enumerate(sorted(LABELS)))
         classes = dict(id2label=names, label2id={name: i for i, name in names.items()})
-    model = make_published(
+    model = make_bert(
         folder / "m", "BertForSequenceClassification", vocab_size=len(WORDS), **classes
     )
     tokenizer = add_tokenizer(folder / "m")
@@ -180,7 +180,7 @@ def test_the_command_writes_predictions_in_file_order(task, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    return make_documents(tmp_path_factory.mktemp("documents"), 8)[0]
+    return make_marked_store(tmp_path_factory.mktemp("documents"), 8)[0]
 
 
 def measured(store, path, params=None, **changes):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.runs import make_corpus, make_store
+from helpers.runs import make_corpus
 
 from firth import recipe
 from firth.cli import main
@@ -18,11 +18,6 @@ PRETRAINING = {
     "packed": "roberta.py:tiny,length=32",
     "streams": "gpt2.py:tiny,length=32",
 }
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture

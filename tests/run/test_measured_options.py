@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-from helpers.runs import make_store
 
 from firth import recipe
 from firth.errors import FirthError
@@ -31,11 +30,6 @@ SMALL = {  # of Transformer-XL: a layer 16 wide, rows of 8 with a memory of 8
 
 def one_device():
     return create_mesh(dict(data=1, fsdp=1, tensor=1), jax.devices()[:1])
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.quick import jit
 from helpers.steps import compiled, small
 from jax.sharding import PartitionSpec as P
 from ml_collections import ConfigDict
-from quick import jit
 
 from firth.errors import FirthError
 from firth.planning.compiler import hlo, topology

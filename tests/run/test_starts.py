@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from helpers.models import add_tokenizer, make_published
-from helpers.runs import arguments, final_state, logged, make_store
+from helpers.published.bert import add_tokenizer, make_bert
+from helpers.runs import arguments, final_state, logged
 
 from firth.cli import main
 from firth.weights.read import read_model
@@ -69,7 +69,7 @@ def test_the_first_loss_is_that_of_the_loaded_weights(task, tmp_path):
     """transformers' loss of the same texts: body, pooler and classifier are all loaded."""
     import torch
 
-    model = make_published(tmp_path / "init", "BertForSequenceClassification", vocab_size=72)
+    model = make_bert(tmp_path / "init", "BertForSequenceClassification", vocab_size=72)
     tokenizer = add_tokenizer(tmp_path / "init")
     texts, labels = zip(*TEXTS, strict=True)
     batch = tokenizer(list(texts), padding=True, return_tensors="pt")
@@ -83,7 +83,7 @@ def test_the_first_loss_is_that_of_the_loaded_weights(task, tmp_path):
 
 
 def test_frozen_trains_the_head_alone(task, tmp_path):
-    make_published(tmp_path / "init", "BertForPreTraining", vocab_size=72)
+    make_bert(tmp_path / "init", "BertForPreTraining", vocab_size=72)
     add_tokenizer(tmp_path / "init")
     run = finetune(task, tmp_path / "init", tmp_path / "run", frozen="true")
     assert moved(tmp_path / "init", run) == set()
@@ -95,7 +95,7 @@ def test_frozen_trains_the_head_alone(task, tmp_path):
 
 def test_frozen_trains_a_pooler_that_the_weights_lack(task, tmp_path):
     """A masked LM has none; it would stay at random values that nobody chose."""
-    make_published(tmp_path / "init", "BertForMaskedLM", vocab_size=72)
+    make_bert(tmp_path / "init", "BertForMaskedLM", vocab_size=72)
     add_tokenizer(tmp_path / "init")
     assert "pooler" not in read_model(tmp_path / "init").params["encoder"]
     run = finetune(task, tmp_path / "init", tmp_path / "run", frozen="true")
@@ -104,11 +104,6 @@ def test_frozen_trains_a_pooler_that_the_weights_lack(task, tmp_path):
     for leaf in ("kernel", "bias"):
         name = f"['params']['encoder']['pooler']['{leaf}']"
         assert not np.array_equal(final_state(run, 2)[name], final_state(one, 1)[name]), leaf
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("corpus"))
 
 
 def still(store, workdir, steps=2, **changes):

@@ -8,7 +8,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from quick import jit
+from helpers.quick import jit
 
 from firth.objectives import spans
 from firth.tokenizers.load import train_tokenizer

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers.runs import arguments, assert_same_bytes, logged, make_store, start
+from helpers.runs import arguments, assert_same_bytes, logged, start
 
 from firth.cli import main
 from firth.errors import FirthError
@@ -39,11 +39,6 @@ RUNS = {  # name -> (recipe, changes)
     "gpt2": ("gpt2.py:tiny,length=16", {}),
 }
 UNPUBLISHED = ("transformer_xl",)
-
-
-@pytest.fixture(scope="session")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("corpus"))
 
 
 def command(store, workdir, name, teacher=None, **more):

@@ -6,7 +6,7 @@ import logging
 import jax
 import numpy as np
 import pytest
-from helpers.models import add_tokenizer, make_published
+from helpers.published.bert import add_tokenizer, make_bert
 
 from firth import recipe
 from firth.data.tasks.load import get_task
@@ -53,7 +53,7 @@ def test_ones_own_length_goes_before_the_familys():
 
 def test_settings_of_another_family_are_told(tmp_path, caplog):
     """Once, as a line of information; not where they fit, nor by a config of before."""
-    make_published(tmp_path / "weights")
+    make_bert(tmp_path / "weights")
     add_tokenizer(tmp_path / "weights")
     for split in ("train", "dev"):
         (tmp_path / f"{split}.csv").write_text("text,label\n" + "a film,x\nthe bank,y\n" * 20)

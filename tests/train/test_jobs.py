@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.jobs import SMALL, end, error_of, read_state, start_job, start_training
-from helpers.runs import BY_TF_DATA, arguments, logged, make_corpus, make_store
+from helpers.runs import BY_TF_DATA, arguments, logged, make_corpus
 
 from firth.cli import main
 from firth.distributed.job import DIED
@@ -22,11 +22,6 @@ from firth.train import STOPPED
 
 pytestmark = pytest.mark.slow
 STEPS = SMALL["steps"]
-
-
-@pytest.fixture(scope="session")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+from helpers.datasets import prepare, tfds
 from helpers.runs import (
     BY_TF_DATA,
     TINY,
@@ -14,19 +15,11 @@ from helpers.runs import (
     assert_same_bytes,
     final_state,
     logged,
-    make_store,
     start,
 )
-from helpers.tfds import prepare, tfds
 
 from firth import train
 from firth.cli import main
-
-
-@pytest.fixture(scope="session")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("corpus"))
-
 
 # Lines in which the compiler complains of a busy machine.
 SLOW = re.compile(r"slow_operation_alarm|^\*+$|^\[Compiling module|^$")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from firth.configs import bert
-from helpers.runs import arguments, assert_same_bytes, logged, make_store
+from helpers.runs import arguments, assert_same_bytes, logged
 
 from firth import recipe
 from firth.cli import main
@@ -20,11 +20,6 @@ CHANGES = {
     "schedule.warmup": 4,
     "schedule.lr": 1e-3,
 }
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("corpus"))
 
 
 def train(store, workdir, length=16, status=0, **changes):

@@ -8,13 +8,13 @@ import time
 import pytest
 from helpers.kills import campaign
 from helpers.poison import program
-from helpers.runs import CACHE, TINY, arguments, assert_same_bytes, logged, make_store, start
+from helpers.quick import XLA_FLAGS
+from helpers.runs import CACHE, TINY, arguments, assert_same_bytes, logged, start
 
 STEPS = 36
 POISON = {25: float("nan"), 30: 200.0}  # by number of the batch
 # Batch 25 is step 26's: back to step 20, on with batch 26. Then 30 is step 25's: back to 19.
 LEFT_OUT = range(19, 31)
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"  # to compile
 CHANGES = {
     "steps": STEPS,
     "model.num_layers": 1,
@@ -26,15 +26,10 @@ CHANGES = {
 }
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return make_store(tmp_path_factory.mktemp("corpus"))
-
-
 def train(store, workdir, poisons, without=range(0), status=0, **changes) -> str:
     """Run to the end; returns what was said."""
     argv = arguments(store, workdir, **CHANGES | changes)
-    process = start(argv, program(poisons, without), XLA_FLAGS=QUICK)
+    process = start(argv, program(poisons, without), XLA_FLAGS=XLA_FLAGS)
     _, said = process.communicate(timeout=1200)
     assert process.returncode == status, said
     return said
@@ -76,7 +71,7 @@ def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, rolled_back, 
     rng, reached = random.Random(1), set()
     for kill in range(8):
         changes = CHANGES | {"checkpoint.minutes": 0.0}
-        process = start(arguments(store, tmp_path, **changes), program(POISON), XLA_FLAGS=QUICK)
+        process = start(arguments(store, tmp_path, **changes), program(POISON), XLA_FLAGS=XLA_FLAGS)
         target, newest, deadline = 4 * kill + rng.randrange(4), 0, time.monotonic() + 600
         while process.poll() is None and newest < target and time.monotonic() < deadline:
             time.sleep(0.002)

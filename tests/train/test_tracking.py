@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
-from helpers.families import SHAPES, make
-from helpers.models import make_published
+from helpers.published.bert import make_bert
+from helpers.published.families import SHAPES, make_model
 
 from firth.models.model import create
 from firth.objectives import mask
@@ -45,13 +45,6 @@ CONFIG = ml_collections.ConfigDict(
         ),
     )
 )
-
-
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
 
 
 def batches(spec):
@@ -125,7 +118,7 @@ CAUSAL = ("gpt", "gpt2")
 
 @pytest.mark.parametrize("family", CAUSAL)
 def test_causal_language_modelling_tracks_pytorch(torch, tmp_path, family):
-    theirs = make(tmp_path / "m", family, next(iter(SHAPES[family])))
+    theirs = make_model(tmp_path / "m", family, next(iter(SHAPES[family])))
     saved = read_model(tmp_path / "m")
     objective = CausalLM()
     still = dict(dropout=0.0, attention_dropout=0.0, embedding_dropout=0.0)
@@ -151,10 +144,10 @@ def test_causal_language_modelling_tracks_pytorch(torch, tmp_path, family):
 @pytest.mark.parametrize("family", ["bert", *(name for name in SHAPES if name not in CAUSAL)])
 def test_masked_language_modelling_tracks_pytorch(torch, tmp_path, family):
     if family == "bert":
-        theirs = make_published(tmp_path / "m", "BertForPreTraining", "gelu")
+        theirs = make_bert(tmp_path / "m", "BertForPreTraining", "gelu")
     else:
         name = "ElectraForMaskedLM" if family == "electra" else None
-        theirs = make(tmp_path / "m", family, next(iter(SHAPES[family])), name)
+        theirs = make_model(tmp_path / "m", family, next(iter(SHAPES[family])), name)
     saved = read_model(tmp_path / "m")
     pairs = PAIRS.get(family, "none")
     objective = MaskedLM(
@@ -185,8 +178,8 @@ def test_masked_language_modelling_tracks_pytorch(torch, tmp_path, family):
 
 @pytest.mark.slow
 def test_replaced_token_detection_tracks_pytorch(torch, tmp_path):
-    discriminator = make(tmp_path / "d", "electra", "projected", "ElectraForPreTraining")
-    generator = make(
+    discriminator = make_model(tmp_path / "d", "electra", "projected", "ElectraForPreTraining")
+    generator = make_model(
         tmp_path / "g",
         "electra",
         "projected",

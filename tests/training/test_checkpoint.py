@@ -11,6 +11,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from helpers.damage import files_of, flip, truncate
 from helpers.states import assert_same_bytes, make_state, mesh, on
 
 from firth.errors import FirthError
@@ -47,11 +48,6 @@ def saved(tmp_path_factory):
 @pytest.fixture
 def workdir(saved, tmp_path):
     return shutil.copytree(saved, tmp_path / "work")
-
-
-def files_of(workdir, step):
-    folder = workdir / "checkpoints" / str(step)
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 # ------------------------------------------------------------------------------- there and back
@@ -103,16 +99,6 @@ def test_a_save_of_the_same_step_changes_nothing(workdir):
 
 
 # ------------------------------------------------------------------------------------- damage
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x10
-    path.write_bytes(data)
-
-
-def truncate(path):
-    path.write_bytes(path.read_bytes()[:-1])
 
 
 def fall_back(workdir, caplog):

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
+from helpers.damage import files_of, flip
 from helpers.jobs import end, start_job
 from helpers.states import assert_same_bytes, make_state, mesh, on
-from test_checkpoint import SHAPES, files_of, flip
 
 from firth.distributed import job
 from firth.errors import FirthError
@@ -26,6 +26,8 @@ from firth.training.remote_workdir import mirrored
 
 # Orbax leaves coroutines behind when a restore fails; not ours to await.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+SHAPES = on(mesh(), make_state(0))[1]
 
 
 def save(saves, *steps):

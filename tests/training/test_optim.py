@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from helpers.quick import jit
 from ml_collections import ConfigDict
-from quick import jit
 
 from firth.errors import FirthError
 from firth.training import optim

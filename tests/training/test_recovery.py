@@ -7,17 +7,17 @@ import numpy as np
 import optax
 import pytest
 from helpers.poison import Poisoned
-from helpers.steps import ROWS, made_batch, small
-from quick import jit
+from helpers.quick import jit
+from helpers.steps import ROWS, random_batch, small
 
 from firth.errors import FirthError
 from firth.run.outline import outline
 from firth.run.program import make_step
 from firth.training.optim import create_optimizer, create_schedule
 from firth.training.recovery import (
+    Guard,
     Policy,
     Rollback,
-    Watch,
     batch_of,
     following,
     judge,
@@ -115,7 +115,7 @@ def remembering():
     objective = Poisoned(run.objective)
     optimizer = create_optimizer(config.optimizer)
     schedule = create_schedule(config.schedule, 10)
-    batch = made_batch(run.batch, np.random.default_rng(0)) | {"reset": np.zeros(ROWS, bool)}
+    batch = random_batch(run.batch, np.random.default_rng(0)) | {"reset": np.zeros(ROWS, bool)}
     params = jit(run.model.init)(jax.random.key(0), batch["tokens"])["params"]
     carry = objective.carry(run.model, ROWS)
     step = jit(make_step(run.model, objective, optimizer, schedule, config))
@@ -163,7 +163,7 @@ class Recorder:
 
 def watch(rollbacks=(), **policy):
     record = Recorder()
-    return record, Watch(Policy(**policy), NAMES, list(rollbacks), record, record)
+    return record, Guard(Policy(**policy), NAMES, list(rollbacks), record, record)
 
 
 def step(loss=1.0, spike=None):

@@ -304,7 +304,7 @@ def test_killed_at_any_file(tmp_path):
     program = """
 import os, sys
 sys.path.insert(0, sys.argv[3])
-from test_mirror import checkpoint
+from test_remote_workdir import checkpoint
 from firth.training import remote_workdir
 left, upload = int(sys.argv[2]), remote_workdir.upload
 def upload_or_die(path, url):

@@ -14,7 +14,7 @@ import optax
 import pytest
 import safetensors.numpy
 from flax.traverse_util import flatten_dict, unflatten_dict
-from helpers.models import CLASSES, add_tokenizer, make_published, minilm
+from helpers.published.bert import CLASSES, add_tokenizer, make_bert, minilm
 
 from firth import cli
 from firth.commands import convert
@@ -60,7 +60,7 @@ def test_round_trip_is_byte_identical(tmp_path, name):
     labels = dict(
         id2label={0: "bad", 1: "good", 2: "odd"}, label2id={"bad": 0, "good": 1, "odd": 2}
     )
-    make_published(tmp_path / "m", name, "gelu_tanh", **labels)
+    make_bert(tmp_path / "m", name, "gelu_tanh", **labels)
     add_tokenizer(tmp_path / "m")
     edit_config(tmp_path / "m", my_own_key={"kept": [1, 2]})
     back = round_trip(tmp_path / "m", tmp_path)
@@ -74,7 +74,7 @@ def test_round_trip_is_byte_identical(tmp_path, name):
 def test_round_trip_of_half_precision_shards(tmp_path, dtype):
     import torch
 
-    model = make_published(tmp_path / "x", "BertForMaskedLM").to(getattr(torch, dtype))
+    model = make_bert(tmp_path / "x", "BertForMaskedLM").to(getattr(torch, dtype))
     model.save_pretrained(tmp_path / "m", max_shard_size="20KB")
     assert len(list((tmp_path / "m").glob("model-*.safetensors"))) > 2
     saved = read_model(tmp_path / "m")
@@ -109,7 +109,7 @@ def only_the_decoders_copies(tensors):
 
 @pytest.mark.parametrize("change", [old_spelling, only_the_decoders_copies])
 def test_old_and_tied_names_are_read_and_written_back(tmp_path, change):
-    make_published(tmp_path / "m", "BertForPreTraining")
+    make_bert(tmp_path / "m", "BertForPreTraining")
     expected = flatten_dict(read_model(tmp_path / "m").params)
     rewrite(tmp_path / "m", change, metadata={"made": "by hand"})
     found = flatten_dict(read_model(tmp_path / "m").params)
@@ -120,7 +120,7 @@ def test_old_and_tied_names_are_read_and_written_back(tmp_path, change):
 
 def test_round_trip_of_a_file_in_another_order(tmp_path):
     """Headers other writers lay out differently come back too: unsorted names, no padding."""
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     file = tmp_path / "m" / "model.safetensors"
     tensors = safetensors.numpy.load_file(file)
     header, data = {}, b""
@@ -161,7 +161,7 @@ def test_a_trained_model_loads_in_transformers(tmp_path, made_as, heads, pooler,
     import torch
     import transformers
 
-    make_published(tmp_path / "m", made_as, "gelu_tanh", num_labels=3)
+    make_bert(tmp_path / "m", made_as, "gelu_tanh", num_labels=3)
     tokenizer = add_tokenizer(tmp_path / "m")
     read = read_model(tmp_path / "m")
     params = {name: read.params[name] for name in ("encoder", *heads)}
@@ -218,7 +218,7 @@ def test_a_trained_model_loads_in_transformers(tmp_path, made_as, heads, pooler,
     ],
 )
 def test_labels_and_kind_of_task(tmp_path, settings, labels, regression):
-    make_published(tmp_path / "m", "BertForSequenceClassification", **settings)
+    make_bert(tmp_path / "m", "BertForSequenceClassification", **settings)
     saved = read_model(tmp_path / "m")
     assert (saved.heads, saved.labels, saved.regression) == (("classifier",), labels, regression)
     # Written anew, for lack of what it was published as, it is read as the same.
@@ -232,7 +232,7 @@ def test_changed_weights_are_written_as_they_are(tmp_path):
     """A half-precision source does not round what was trained on in float32."""
     import torch
 
-    make_published(tmp_path / "x").to(torch.float16).save_pretrained(tmp_path / "m")
+    make_bert(tmp_path / "x").to(torch.float16).save_pretrained(tmp_path / "m")
     saved = read_model(tmp_path / "m")
     flat = {k: v + np.float32(1e-6) for k, v in flatten_dict(saved.params).items()}
     write_published(tmp_path / "out", dataclasses.replace(saved, params=unflatten_dict(flat)))
@@ -269,7 +269,7 @@ def make_workdir(path, saved, scan, params_of_step):
 
 @pytest.mark.parametrize("scan", [False, True])
 def test_a_workdir_gives_the_parameters_of_a_checkpoint(tmp_path, scan):
-    make_published(tmp_path / "m", "BertForPreTraining")
+    make_bert(tmp_path / "m", "BertForPreTraining")
     saved = read_model(tmp_path / "m")
     make_workdir(tmp_path / "run", saved, scan, {3: (saved.params, 0.5)})
     add_tokenizer_to = tmp_path / "run" / "tokenizer"
@@ -288,7 +288,7 @@ def test_a_workdir_gives_the_parameters_of_a_checkpoint(tmp_path, scan):
 
 
 def test_a_workdir_gives_its_best_checkpoint_and_is_left_alone(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     saved = read_model(tmp_path / "m")
     worse = jax.tree.map(lambda x: x + 1, saved.params)
     steps = {2: (worse, 0.3), 4: (saved.params, 0.9), 6: (worse, 0.5)}
@@ -304,7 +304,7 @@ def test_a_workdir_gives_its_best_checkpoint_and_is_left_alone(tmp_path):
 
 
 def test_a_description_may_leave_defaults_out(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     saved = read_model(tmp_path / "m")
     write_firth(tmp_path / "f", saved)
     file = tmp_path / "f" / "model.json"
@@ -316,7 +316,7 @@ def test_a_description_may_leave_defaults_out(tmp_path):
 
 
 def test_a_workdir_without_a_checkpoint_is_refused(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     make_workdir(tmp_path / "run", read_model(tmp_path / "m"), False, {})
     with pytest.raises(FirthError, match="no checkpoint"):
         read_model(tmp_path / "run")
@@ -357,7 +357,7 @@ WORD = "bert.embeddings.word_embeddings.weight"
     ],
 )
 def test_wrong_tensors_are_named(tmp_path, edit, message):
-    make_published(tmp_path / "m", "BertForPreTraining")
+    make_bert(tmp_path / "m", "BertForPreTraining")
     rewrite(tmp_path / "m", edit)
     with pytest.raises(FirthError, match=message):
         read_model(tmp_path / "m")
@@ -381,7 +381,7 @@ def test_wrong_tensors_are_named(tmp_path, edit, message):
     ],
 )
 def test_wrong_settings_are_named_at_once(tmp_path, changes, message):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     edit_config(tmp_path / "m", **changes)
     if message is None:
         assert read_model(tmp_path / "m").heads == ()
@@ -393,7 +393,7 @@ def test_wrong_settings_are_named_at_once(tmp_path, changes, message):
 
 
 def test_positions_too_many_for_memory_are_refused_at_once(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     rewrite(tmp_path / "m", lambda t: t | {"embeddings.position_ids": np.arange(40)[None]})
     edit_config(tmp_path / "m", max_position_embeddings=2**31 - 1)
     began = time.perf_counter()
@@ -407,7 +407,7 @@ def test_positions_too_many_for_memory_are_refused_at_once(tmp_path):
     [("BertForTokenClassification", "classifier"), ("BertForQuestionAnswering", "qa")],
 )
 def test_other_heads_are_left_out_with_a_warning(tmp_path, caplog, name, kind):
-    make_published(tmp_path / "m", name)
+    make_bert(tmp_path / "m", name)
     with caplog.at_level(logging.WARNING, "firth"):
         saved = read_model(tmp_path / "m")
     assert saved.heads == () and saved.spec["pooler"] is False
@@ -430,7 +430,7 @@ def damaged_copies(whole: bytes):
 
 
 def test_damaged_safetensors_are_named(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     write_firth(tmp_path / "f", read_model(tmp_path / "m"))
     for directory, name in (("m", "model.safetensors"), ("f", "params.safetensors")):
         file = tmp_path / directory / name
@@ -445,7 +445,7 @@ def test_damaged_safetensors_are_named(tmp_path):
 
 
 def test_every_flipped_bit_of_a_firth_directory_is_noticed(tmp_path):
-    make_published(tmp_path / "m", shape="relu")
+    make_bert(tmp_path / "m", shape="relu")
     write_firth(tmp_path / "f", read_model(tmp_path / "m"))
     file = tmp_path / "f" / "params.safetensors"
     whole = bytearray(file.read_bytes())
@@ -457,14 +457,14 @@ def test_every_flipped_bit_of_a_firth_directory_is_noticed(tmp_path):
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "tf_model.h5", "flax_model.msgpack"])
 def test_pickles_and_their_like_are_never_loaded(tmp_path, name):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / name)
     with pytest.raises(FirthError, match=f"{name}: a pickle, or .* never loaded; save them as"):
         read_model(tmp_path / "m")
 
 
 def test_shards_outside_the_directory_are_refused(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
     index = tmp_path / "m" / "model.safetensors.index.json"
     for weight_map in ({"a": "../elsewhere.safetensors"}, {"a": "gone.safetensors"}, {"a": 3}, []):
@@ -486,7 +486,7 @@ def test_shards_outside_the_directory_are_refused(tmp_path):
     ],
 )
 def test_a_wrong_description_is_named(tmp_path, changes, message):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     write_firth(tmp_path / "f", read_model(tmp_path / "m"))
     file = tmp_path / "f" / "model.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
@@ -495,7 +495,7 @@ def test_a_wrong_description_is_named(tmp_path, changes, message):
 
 
 def test_an_unknown_field_of_the_description_is_named(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     write_firth(tmp_path / "f", read_model(tmp_path / "m"))
     file = tmp_path / "f" / "model.json"
     whole = json.loads(file.read_text())
@@ -506,7 +506,7 @@ def test_an_unknown_field_of_the_description_is_named(tmp_path):
 
 
 def test_a_damaged_original_section_is_named_and_escapes_nowhere(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     write_firth(tmp_path / "f", read_model(tmp_path / "m"))
     file = tmp_path / "f" / "model.json"
     whole = json.loads(file.read_text())
@@ -534,7 +534,7 @@ def test_what_is_no_model_is_named(tmp_path, capsys):
 
 
 def test_a_vocabulary_that_is_too_large_is_refused(tmp_path):
-    make_published(tmp_path / "m", shape="relu")  # 50 tokens in the model
+    make_bert(tmp_path / "m", shape="relu")  # 50 tokens in the model
     add_tokenizer(tmp_path / "m")  # and 72 in the vocabulary
     with pytest.raises(FirthError, match=r"tokenizer has 72 tokens, but the model .* has 50"):
         read_model(tmp_path / "m").tokenizer()
@@ -548,7 +548,7 @@ def contents(folder):
 
 
 def test_only_a_model_directory_is_overwritten_and_only_when_asked(tmp_path):
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     saved = read_model(tmp_path / "m")
     (tmp_path / "empty").mkdir()
     write_firth(tmp_path / "empty", saved)
@@ -574,7 +574,7 @@ def test_only_a_model_directory_is_overwritten_and_only_when_asked(tmp_path):
 
 @pytest.mark.parametrize("write", [write_firth, write_published])
 def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, write):
-    make_published(tmp_path / "m", "BertForMaskedLM")
+    make_bert(tmp_path / "m", "BertForMaskedLM")
     saved = dataclasses.replace(read_model(tmp_path / "m"), published=None)
     write(tmp_path / "out", saved)
     before = contents(tmp_path)
@@ -613,7 +613,7 @@ def test_a_failed_exchange_of_directories_brings_the_old_one_back(tmp_path, monk
 def test_the_hub_gives_data_files_only(tmp_path, monkeypatch):
     import huggingface_hub
 
-    make_published(tmp_path / "m")
+    make_bert(tmp_path / "m")
     asked = {}
 
     def fake(repository, **options):

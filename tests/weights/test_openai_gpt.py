@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from helpers.families import make
+from helpers.published.families import make_model
 
 from firth.cli import main
 from firth.errors import FirthError
@@ -35,7 +35,7 @@ def write(folder, model):
 @pytest.fixture
 def made(tmp_path):
     """(folder with the original layout, the same model published)."""
-    model = make(tmp_path / "published", "gpt", "gelu")
+    model = make_model(tmp_path / "published", "gpt", "gelu")
     arrays = write(tmp_path / "model", model)
     assert [a.shape for a in arrays[:2]] == [(POSITIONS, HIDDEN), (TOKENS, HIDDEN)]
     return tmp_path / "model", tmp_path / "published"
@@ -60,7 +60,10 @@ def test_every_tensor_is_read_as_it_was_written(made):
 
 
 def test_heads_are_64_wide(tmp_path):
-    write(tmp_path / "model", make(tmp_path / "m", "gpt", "gelu", n_embd=192, n_head=3, n_layer=1))
+    write(
+        tmp_path / "model",
+        make_model(tmp_path / "m", "gpt", "gelu", n_embd=192, n_head=3, n_layer=1),
+    )
     assert read_model(tmp_path / "model").spec["num_heads"] == 3
 
 

@@ -9,8 +9,8 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import tfds as made_tfds
-from helpers.tfds import REVIEWS, SCORES, tfds
+from helpers import datasets
+from helpers.datasets import REVIEWS, SCORES, tfds
 
 from firth.data.tasks.load import get_task, load_split
 from firth.data.tasks.task import GLUE
@@ -20,8 +20,8 @@ from firth.errors import FirthError
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tfds")
-    made_tfds.prepare_reviews(folder)
-    made_tfds.prepare_scores(folder)
+    datasets.prepare_reviews(folder)
+    datasets.prepare_scores(folder)
     return str(folder)
 
 
@@ -87,8 +87,8 @@ def row(task, split, n):
 def test_glue_is_what_its_own_files_say(name, tmp_path):
     """Texts, labels and the order of rows; test sets hide their labels as -1."""
     task = GLUE[name]
-    made_tfds.write_tables(tmp_path, task, lambda split, n: row(task, split, n))
-    made_tfds.prepare_glue(tmp_path / "tfds", name, tmp_path)
+    datasets.write_tables(tmp_path, task, lambda split, n: row(task, split, n))
+    datasets.prepare_glue(tmp_path / "tfds", name, tmp_path)
     ours = get_task(f"tfds:glue/{name}", directory=str(tmp_path / "tfds"))
     same = ("kind", "metrics", "labels", "names", "limits")
     assert [getattr(ours, field) for field in same] == [getattr(task, field) for field in same]
@@ -109,7 +109,7 @@ def test_glue_builders_call_features_and_labels_as_tasks_expect(tmp_path):
     """MRPC too, which TFDS makes from other files than GLUE's."""
     features = tfds.features.FeaturesDict
     for name, task in GLUE.items():
-        info = made_tfds.Glue(config=name, data_dir=str(tmp_path)).info
+        info = datasets.Glue(config=name, data_dir=str(tmp_path)).info
         assert isinstance(info.features, features) and "idx" in info.features
         label = info.features["label"]
         assert tuple(getattr(label, "names", ())) == (task.names or task.labels)
@@ -124,7 +124,7 @@ def test_mrpc_comes_from_the_files_that_it_is_made_of(tmp_path):
     (tmp_path / "MRPC" / "train.txt").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "MRPC" / "dev_ids.tsv").write_text("10\t11\n40\t41\n")
     (tmp_path / "MRPC" / "test.txt").write_text("\n".join([header, *lines[3:5]]))
-    made_tfds.prepare_glue(tmp_path / "tfds", "mrpc", tmp_path)
+    datasets.prepare_glue(tmp_path / "tfds", "mrpc", tmp_path)
     folder = str(tmp_path / "tfds")
     task = get_task("tfds:glue/mrpc", directory=folder)
     assert task.labels == ("0", "1") and task.metrics == ("f1", "accuracy")
@@ -143,7 +143,7 @@ def test_an_idx_that_is_no_number_is_no_row(tmp_path):
     features = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(num_classes=2)}
     features["idx"] = {"paragraph": np.int32}
     rows = [dict(text=f"t{n}", label=n % 2, idx=dict(paragraph=9 - n)) for n in range(4)]
-    made_tfds.prepare(tmp_path, "MadeIndexed", features, {"train": rows}, ("text", "label"))
+    datasets.prepare(tmp_path, "MadeIndexed", features, {"train": rows}, ("text", "label"))
     task = get_task("tfds:made_indexed", directory=str(tmp_path))
     assert task.labels == ("0", "1"), "classes without names are called by their numbers"
     assert [texts[0] for texts, _ in loaded(task, "train", str(tmp_path))] == [
@@ -187,10 +187,10 @@ def test_what_is_not_there_is_made_and_else_the_error_says_how(tmp_path):
     """By builders that TFDS knows, of which one finds no network."""
     features = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=["n", "p"])}
     rows = {"train": [dict(text="t", label="p")]}
-    made_tfds.make_builder("MadeNow", features, rows, ("text", "label"), registered=True)
+    datasets.make_builder("MadeNow", features, rows, ("text", "label"), registered=True)
     task = get_task("tfds:made_now", directory=str(tmp_path))
     assert loaded(task, "train", str(tmp_path)) == [(("t", "t"), 1)]
-    far = made_tfds.make_builder("MadeFar", features, rows, ("text", "label"), registered=True)
+    far = datasets.make_builder("MadeFar", features, rows, ("text", "label"), registered=True)
 
     def download(self, downloads):
         raise ConnectionError("no route to host\nretried 9 times")

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.stores import END, IDS, joined, made_store, random_documents, same
+from helpers.stores import END, IDS, joined, random_documents, same, store_of
 from helpers.views import packed, pairs, streams
 
 from firth import recipe
@@ -14,7 +14,7 @@ from firth.data.views.base import Source
 from firth.errors import FirthError
 from firth.run.outline import outline
 
-STORE = made_store(random_documents(0, 60))
+STORE = store_of(random_documents(0, 60))
 
 
 def made_buckets(labels=None):

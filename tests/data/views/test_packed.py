@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from helpers.stores import CLS, FIRST, IDS, PAD, SEP, made_store, positions, random_documents
+from helpers.stores import CLS, FIRST, IDS, PAD, SEP, positions, random_documents, store_of
 from helpers.views import packed
 
 from firth.data.views import selection
@@ -55,20 +55,20 @@ def all_rows(view):
 def test_rows_are_those_of_the_plain_algorithm(monkeypatch, mode, corpus, chunk):
     monkeypatch.setattr(selection, "CHUNK_SENTENCES", chunk)
     for length in (8, 16, 50):
-        view = packed(made_store(CORPORA[corpus]), length, mode=mode, **IDS)
+        view = packed(store_of(CORPORA[corpus]), length, mode=mode, **IDS)
         assert all_rows(view).tolist() == plain_rows(CORPORA[corpus], length, mode)
 
 
 def test_sentences_across_documents_are_the_default():
     documents = CORPORA["tiny documents"]
-    rows = all_rows(packed(made_store(documents), 16, **IDS)).tolist()
+    rows = all_rows(packed(store_of(documents), 16, **IDS)).tolist()
     assert rows == plain_rows(documents, 16, "sentences")
 
 
 @pytest.mark.parametrize("mode", ["sentences", "documents", "blocks"])
 def test_every_selected_token_appears_exactly_once_an_epoch(mode):
     documents = random_documents(2, 60, longest=100)
-    store = made_store(documents)
+    store = store_of(documents)
     chosen = np.array([0, 1, 5, 20, 21, 22, 59])
     view = packed(store, 32, mode=mode, documents=chosen, **IDS)
     borders = store.sentences[store.documents]
@@ -80,7 +80,7 @@ def test_every_selected_token_appears_exactly_once_an_epoch(mode):
 
 
 def test_fields_describe_the_rows():
-    view = packed(made_store(random_documents(3, 30)), 24, **IDS)
+    view = packed(store_of(random_documents(3, 30)), 24, **IDS)
     batch = view.batch(0, 16)
     assert np.array_equal(batch["mask"], batch["tokens"] != PAD)
     assert not batch["segments"].any()
@@ -93,7 +93,7 @@ def test_fields_describe_the_rows():
 
 
 def test_copy_counts_epochs_up_to_the_dupe_factor():
-    store = made_store([[20] * 4])
+    store = store_of([[20] * 4])
     for dupe_factor, copies in ((0, [0, 1, 2, 3]), (3, [0, 1, 2, 0])):
         view = packed(store, 22, dupe_factor=dupe_factor, **IDS)
         assert [view.batch(epoch, 4)["copy"].tolist() for epoch in range(4)] == [
@@ -103,4 +103,4 @@ def test_copy_counts_epochs_up_to_the_dupe_factor():
 
 def test_unknown_mode_is_refused():
     with pytest.raises(FirthError, match=r"unknown packing mode 'full'.*sentences, documents"):
-        packed(made_store([[5]]), 16, mode="full", **IDS)
+        packed(store_of([[5]]), 16, mode="full", **IDS)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from helpers.stores import CLS, FIRST, IDS, PAD, SEP, made_store, positions, random_documents
+from helpers.stores import CLS, FIRST, IDS, PAD, SEP, positions, random_documents, store_of
 from helpers.views import pairs
 from scipy import stats
 
@@ -80,7 +80,7 @@ def plan_rows(view, epoch=0):
 
 
 def test_layout_of_a_row():
-    view = pairs(made_store(random_documents(0, 30)), 64, **IDS)
+    view = pairs(store_of(random_documents(0, 30)), 64, **IDS)
     for step in range(20):
         batch = view.batch(step, 8)
         assert np.array_equal(batch["mask"], batch["tokens"] != PAD)
@@ -97,7 +97,7 @@ def test_layout_of_a_row():
 def test_every_instance_is_one_that_the_algorithm_can_make(epoch):
     """Short sentences and targets leave nothing to truncate, so each decision can be read off."""
     documents = random_documents(1, 40, longest=5, sentences=300)
-    store, length = made_store(documents), 400
+    store, length = store_of(documents), 400
     border = set(store.sentences.tolist())
     document_starts = store.sentences[store.documents]
 
@@ -139,7 +139,7 @@ def test_every_instance_is_one_that_the_algorithm_can_make(epoch):
 @pytest.mark.parametrize(("longest", "length"), [(12, 32), (40, 64), (150, 64)])
 def test_statistics_are_those_of_the_plain_algorithm(longest, length):
     documents = random_documents(2, 50, longest=longest, sentences=25)
-    view = pairs(made_store(documents), length, seed=1, **IDS)
+    view = pairs(store_of(documents), length, seed=1, **IDS)
     rng, text = random.Random(0), as_sentences(documents)
     ours, theirs, counts = [], [], ([], [])
     for epoch in range(12):
@@ -169,7 +169,7 @@ def test_short_targets_are_uniform():
 
     BERT's code draws it uniformly from 2 to length - 3, both included.
     """
-    view = pairs(made_store([[1] * 20] * 3000), 10, short_seq_prob=1.0, next_prob=1.0, **IDS)
+    view = pairs(store_of([[1] * 20] * 3000), 10, short_seq_prob=1.0, next_prob=1.0, **IDS)
     plan = view._planner.plan(0)
     first = plan.a_start % 20 == 0
     assert first.sum() == 3000 and not plan.label[first].any()
@@ -177,7 +177,7 @@ def test_short_targets_are_uniform():
     assert set(sizes) == set(range(2, 8))
     assert stats.chisquare(np.bincount(sizes)[2:]).pvalue > 1e-4
     # The share that is short is what was asked for.
-    view = pairs(made_store([[1] * 20] * 3000), 10, short_seq_prob=0.25, next_prob=1.0, **IDS)
+    view = pairs(store_of([[1] * 20] * 3000), 10, short_seq_prob=0.25, next_prob=1.0, **IDS)
     plan = view._planner.plan(0)
     first = plan.a_start % 20 == 0
     sizes = (plan.a_length + plan.b_length)[first]
@@ -188,7 +188,7 @@ def test_short_targets_are_uniform():
 
 
 def test_where_a_is_cut_says_nothing_of_the_label():
-    plan = pairs(made_store([[2] * 8] * 4000), 19, short_seq_prob=0.0, **IDS)._planner.plan(0)
+    plan = pairs(store_of([[2] * 8] * 4000), 19, short_seq_prob=0.0, **IDS)._planner.plan(0)
     first = plan.a_start % 16 == 0  # eight sentences for 16 places: seven cuts
     table = np.zeros((7, 2), int)
     np.add.at(table, (plan.a_length[first] // 2 - 1, plan.label[first]), 1)
@@ -197,7 +197,7 @@ def test_where_a_is_cut_says_nothing_of_the_label():
 
 
 def test_seeds_and_epochs_make_other_pairs():
-    store = made_store(random_documents(9, 40))
+    store = store_of(random_documents(9, 40))
 
     def instances(seed, epoch):
         plan = pairs(store, 40, seed=seed, **IDS)._planner.plan(epoch)
@@ -209,7 +209,7 @@ def test_seeds_and_epochs_make_other_pairs():
 
 
 def test_random_segments_come_evenly_from_the_other_documents():
-    view = pairs(made_store([[5] * 10] * 8), 33, next_prob=0.0, **IDS)
+    view = pairs(store_of([[5] * 10] * 8), 33, next_prob=0.0, **IDS)
     drawn = np.zeros((8, 8), int)
     sentence = np.zeros(10, int)
     for epoch in range(150):
@@ -225,7 +225,7 @@ def test_random_segments_come_evenly_from_the_other_documents():
 def test_labels_are_balanced_where_there_is_a_choice():
     documents = [[10] * 40] * 30
     for next_prob in (0.5, 0.2, 0.0, 1.0):
-        plan = pairs(made_store(documents), 128, next_prob=next_prob, **IDS)._planner.plan(0)
+        plan = pairs(store_of(documents), 128, next_prob=next_prob, **IDS)._planner.plan(0)
         whole = plan.a_start % 400 < 280  # further on a single sentence may be left: always random
         expected, sizes = 1 - next_prob, whole.sum()
         spread = 4 * np.sqrt(expected * (1 - expected) / sizes)
@@ -244,7 +244,7 @@ def test_truncation_lengths_are_those_of_the_loop():
 
 def test_truncation_takes_from_both_ends_at_random():
     """Two sentences of 40 for 30 places: each keeps 15 and loses Binomial(25, 1/2) in front."""
-    view = pairs(made_store([[40, 40]] * 200), 33, short_seq_prob=0.0, next_prob=1.0, **IDS)
+    view = pairs(store_of([[40, 40]] * 200), 33, short_seq_prob=0.0, next_prob=1.0, **IDS)
     fronts = []
     for epoch in range(10):
         plan = view._planner.plan(epoch)
@@ -261,7 +261,7 @@ def test_truncation_takes_from_both_ends_at_random():
 
 @pytest.mark.parametrize("order", ["nsp", "sop"])
 def test_plans_do_not_depend_on_the_chunks(monkeypatch, order):
-    store = made_store(random_documents(4, 50))
+    store = store_of(random_documents(4, 50))
     whole = plan_rows(pairs(store, 48, order=order, **IDS), 1)
     monkeypatch.setattr(selection, "CHUNK_SENTENCES", 7)
     chunked = plan_rows(pairs(store, 48, order=order, **IDS), 1)
@@ -271,7 +271,7 @@ def test_plans_do_not_depend_on_the_chunks(monkeypatch, order):
 
 
 def test_selected_documents_are_the_only_source():
-    store = made_store(random_documents(5, 60))
+    store = store_of(random_documents(5, 60))
     borders = store.sentences[store.documents]
     train, heldout = split_documents(store, 0.2, minimum=2)
     for chosen in (train, heldout):
@@ -284,14 +284,14 @@ def test_empty_documents_change_nothing():
     documents = random_documents(6, 20)
     empty = [e for d in documents for e in ([], d, [0])]
     holes = [[s for size in d for s in (0, size)] for d in documents]
-    expected = pairs(made_store(documents), 40, **IDS).batch(3, 16)
+    expected = pairs(store_of(documents), 40, **IDS).batch(3, 16)
     for variant in (empty, holes):
-        batch = pairs(made_store(variant), 40, **IDS).batch(3, 16)
+        batch = pairs(store_of(variant), 40, **IDS).batch(3, 16)
         assert all(np.array_equal(batch[name], expected[name]) for name in expected)
 
 
 def test_duplicated_plans_repeat_and_others_do_not():
-    store = made_store(random_documents(7, 30))
+    store = store_of(random_documents(7, 30))
     static = pairs(store, 40, dupe_factor=2, **IDS)
     sizes = [static.epoch_size(epoch) for epoch in range(4)]
     assert sizes[:2] == sizes[2:]
@@ -311,7 +311,7 @@ def test_duplicated_plans_repeat_and_others_do_not():
 
 
 def test_sentence_order_pairs_are_swapped_half_of_the_time():
-    store = made_store(random_documents(8, 60, longest=6, sentences=60))
+    store = store_of(random_documents(8, 60, longest=6, sentences=60))
     document_starts = store.sentences[store.documents]
     used, counts = [], [0, 0]
     for a, b, label in plan_rows(pairs(store, 200, order="sop", **IDS)):
@@ -330,11 +330,11 @@ def test_sentence_order_pairs_are_swapped_half_of_the_time():
 def test_corpora_without_meaningful_labels_are_refused():
     for documents in ([[4, 4, 4]], [[], [4, 4], [0]]):
         with pytest.raises(FirthError, match=r"at least two documents.*label would be noise"):
-            pairs(made_store(documents), 32, **IDS)
+            pairs(store_of(documents), 32, **IDS)
     with pytest.raises(FirthError, match="1 is selected"):
-        pairs(made_store([[4, 4], [4, 4]]), 32, documents=np.array([1]), **IDS)
+        pairs(store_of([[4, 4], [4, 4]]), 32, documents=np.array([1]), **IDS)
     with pytest.raises(FirthError, match=r"each of the 3 selected ones is a single sentence"):
-        pairs(made_store([[9], [8], [7]]), 32, **IDS)
+        pairs(store_of([[9], [8], [7]]), 32, **IDS)
 
 
 @pytest.mark.parametrize(
@@ -348,4 +348,4 @@ def test_corpora_without_meaningful_labels_are_refused():
 )
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(FirthError, match=message):
-        pairs(made_store([[4, 4], [4, 4]]), 32, **arguments, **IDS)
+        pairs(store_of([[4, 4], [4, 4]]), 32, **arguments, **IDS)

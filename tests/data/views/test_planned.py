@@ -4,13 +4,13 @@ import random
 
 import numpy as np
 import pytest
-from helpers.stores import IDS, PAD, joined, made_store, random_documents, read_at_once, same
+from helpers.stores import IDS, PAD, joined, random_documents, read_at_once, same, store_of
 from helpers.views import packed, pairs
 
 from firth.data.views.pairs import PairPlanner
 from firth.errors import FirthError
 
-STORE = made_store(random_documents(0, 60))
+STORE = store_of(random_documents(0, 60))
 MAKERS = {
     "packed": lambda **options: packed(STORE, 64, **IDS, **options),
     "pairs": lambda **options: pairs(STORE, 64, **IDS, **options),
@@ -81,7 +81,7 @@ def test_resume_far_away_needs_no_history():
 
 
 def test_batch_larger_than_several_epochs():
-    view = packed(made_store([[6, 6, 6]]), 8, **IDS)
+    view = packed(store_of([[6, 6, 6]]), 8, **IDS)
     batch = view.batch(1, 8)  # examples 8..15 of epochs of 3
     assert batch["copy"].tolist() == [2, 3, 3, 3, 4, 4, 4, 5]
     assert sorted(batch["example"][1:4].tolist()) == [0, 1, 2]
@@ -150,7 +150,7 @@ def test_limited_sequential_is_spread_over_the_epoch():
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
 def test_tokens_may_be_mapped_from_disk(tmp_path, dtype):
     np.save(tmp_path / "tokens.npy", STORE.tokens.astype(dtype))
-    mapped = made_store(random_documents(0, 60))
+    mapped = store_of(random_documents(0, 60))
     mapped.tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
     for view, expected in (
         (packed(mapped, 64, **IDS), MAKERS["packed"]()),

@@ -9,16 +9,16 @@ from helpers.stores import (
     IDS,
     SEP,
     joined,
-    made_store,
     plain_line,
     positions,
     random_documents,
     same,
+    store_of,
 )
 from helpers.views import streams
 
 DOCUMENTS = random_documents(0, 60)
-STORE = made_store(DOCUMENTS)
+STORE = store_of(DOCUMENTS)
 ALL = {"end_id": END, **IDS}
 every_end = pytest.mark.parametrize("ends", ["document", "sentence", "none"])
 
@@ -85,7 +85,7 @@ def both_ways(**options):
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_reuse_rows_are_those_of_the_plain_algorithm(ends, bidirectional):
     documents = [*random_documents(4, 12, longest=14, sentences=8), [70], [1, 1, 1, 2]]
-    store, length, reuse, batch_size = made_store(documents), 32, 16, 2
+    store, length, reuse, batch_size = store_of(documents), 32, 16, 2
     view = streams(
         store, length, ends=ends, reuse=reuse, bidirectional=bidirectional, shuffle=False, **ALL
     )
@@ -115,7 +115,7 @@ def test_reuse_rows_are_those_of_the_plain_algorithm(ends, bidirectional):
 
 def test_the_last_token_of_a_stream_is_never_drawn():
     documents = [[7, 1, 6, 2, 2, 2, 2, 2]]
-    view = streams(made_store(documents), 18, ends="none", reuse=4, **ALL)
+    view = streams(store_of(documents), 18, ends="none", reuse=4, **ALL)
     line, sentences = plain_line(documents, "none")
     for step in range(300 * view.steps(1)):
         row = {name: values[0] for name, values in view.batch(step, 1).items()}
@@ -124,7 +124,7 @@ def test_the_last_token_of_a_stream_is_never_drawn():
 
 def test_random_and_continuing_segments_are_balanced():
     documents = [[7] * 30 for _ in range(200)]
-    view = streams(made_store(documents), 64, reuse=32, shuffle=False, **ALL)
+    view = streams(store_of(documents), 64, reuse=32, shuffle=False, **ALL)
     rows = joined([view.batch(step, 4) for step in range(view.steps(4))])
     total = len(rows["next"])
     assert total > 1000 and abs(rows["next"].mean() - 0.5) < 4 * 0.5 / total**0.5
@@ -144,7 +144,7 @@ def test_random_and_continuing_segments_are_balanced():
     assert np.all(np.abs(thirds - 1 / 3) < 0.1)
     other = joined([view.batch(step + view.steps(4), 4) for step in range(view.steps(4))])
     assert not np.array_equal(other["next"], rows["next"])
-    view = streams(made_store(documents), 64, reuse=32, shuffle=False, seed=1, **ALL)
+    view = streams(store_of(documents), 64, reuse=32, shuffle=False, seed=1, **ALL)
     other = joined([view.batch(step, 4) for step in range(view.steps(4))])
     assert not np.array_equal(other["next"], rows["next"])  # of the same text
 

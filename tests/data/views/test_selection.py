@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from helpers.stores import made_store, random_documents
+from helpers.stores import random_documents, store_of
 
 from firth.data.views import selection
 from firth.data.views.selection import copy_ranges, follow, ranges, select, split_documents
@@ -17,14 +17,14 @@ def sentences_of(chosen):
 
 
 def test_empty_sentences_and_documents_are_left_out():
-    whole = made_store([[], [3, 0, 2], [0], [], [4], [0, 1, 0], []])
+    whole = store_of([[], [3, 0, 2], [0], [], [4], [0, 1, 0], []])
     assert sentences_of(select(whole)) == [[(0, 3), (3, 5)], [(5, 9)], [(9, 10)]]
     assert sentences_of(select(whole, np.array([0, 2, 4]))) == [[(5, 9)]]
 
 
 def test_selected_documents_keep_their_tokens():
     documents = random_documents(0, 50)
-    store = made_store(documents)
+    store = store_of(documents)
     chosen = select(store, np.array([3, 7, 8, 49]))
     borders = store.sentences[store.documents]
     spans = [(s[0][0], s[-1][1]) for s in sentences_of(chosen)]
@@ -33,7 +33,7 @@ def test_selected_documents_keep_their_tokens():
 
 
 def test_bad_selections_are_refused():
-    store = made_store([[3], [], [4]])
+    store = store_of([[3], [], [4]])
     for documents, message in [
         (np.array([], int), "no tokens in the selected documents: 0 of 3"),
         (np.array([1]), "no tokens in the selected documents: 1 of 3"),
@@ -47,13 +47,13 @@ def test_bad_selections_are_refused():
         with pytest.raises(FirthError, match=message):
             select(store, documents)
     with pytest.raises(FirthError, match="no tokens"):
-        select(made_store([[], [0]]))
+        select(store_of([[], [0]]))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100, 10_000])
 def test_chunks_cover_the_documents_in_order(monkeypatch, size):
     monkeypatch.setattr(selection, "CHUNK_SENTENCES", size)
-    chosen = select(made_store(random_documents(1, 60)))
+    chosen = select(store_of(random_documents(1, 60)))
     chunks = list(chosen.chunks())
     assert [d for c in chunks for d in range(c.start, c.stop)] == list(range(60))
     counts = chosen.last - chosen.first
@@ -61,7 +61,7 @@ def test_chunks_cover_the_documents_in_order(monkeypatch, size):
 
 
 def test_split_is_disjoint_complete_and_spread():
-    store = made_store([[2]] * 5000)
+    store = store_of([[2]] * 5000)
     train, heldout = split_documents(store, 0.1, seed=3)
     assert np.array_equal(np.sort(np.concatenate([train, heldout])), np.arange(5000))
     assert np.all(np.diff(train) > 0) and np.all(np.diff(heldout) > 0)
@@ -75,13 +75,13 @@ def test_split_is_disjoint_complete_and_spread():
 
 
 def test_split_stays_when_documents_are_appended():
-    _, before = split_documents(made_store([[2]] * 3000), 0.05)
-    _, after = split_documents(made_store([[2]] * 4000), 0.05)
+    _, before = split_documents(store_of([[2]] * 3000), 0.05)
+    _, after = split_documents(store_of([[2]] * 4000), 0.05)
     assert np.array_equal(after[after < 3000], before)
 
 
 def test_split_gives_each_side_its_minimum():
-    store = made_store([[2], [], [3], [1], [0], [2, 2]])
+    store = store_of([[2], [], [3], [1], [0], [2, 2]])
     for fraction in (1e-9, 0.5, 1 - 1e-9):
         train, heldout = split_documents(store, fraction, minimum=2)
         assert len(train) == len(heldout) == 2
@@ -89,7 +89,7 @@ def test_split_gives_each_side_its_minimum():
     with pytest.raises(FirthError, match="4 documents with text cannot be split"):
         split_documents(store, 0.5, minimum=3)
     with pytest.raises(FirthError, match="1 documents with text"):
-        split_documents(made_store([[5], []]))
+        split_documents(store_of([[5], []]))
     for fraction in (0, 1, -0.1):
         with pytest.raises(FirthError, match="expected 0 < fraction < 1"):
             split_documents(store, fraction)

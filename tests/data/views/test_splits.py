@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from helpers.documents import make_documents
+from helpers.marked_store import make_marked_store
 
 from firth import recipe
 from firth.run.experiment import build
@@ -22,7 +22,7 @@ VIEWS = {  # name -> (recipe, changes)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return make_documents(tmp_path_factory.mktemp("documents"), DOCUMENTS)
+    return make_marked_store(tmp_path_factory.mktemp("documents"), DOCUMENTS)
 
 
 def built(name, store, seed=0, **changes):
@@ -95,7 +95,7 @@ def test_without_a_split_every_document_is_trained_on(made, name):
 @pytest.mark.parametrize("name", ["pairs", "packed", "streams"])
 def test_a_store_of_its_own_is_what_is_held_out(made, tmp_path, name):
     store, owner = made
-    other, _ = make_documents(tmp_path / "other", 10, first=40)
+    other, _ = make_marked_store(tmp_path / "other", 10, first=40)
     run = built(name, store, **{"data.heldout_store": str(other)})
     assert documents_of(rows_of(run.heldout["heldout"](), owner)) == set(range(40, 50))
     assert documents_of(training_rows(run, owner, 90)) == set(range(DOCUMENTS))

@@ -12,19 +12,19 @@ from helpers.stores import (
     IDS,
     PAD,
     joined,
-    made_store,
     plain_line,
     positions,
     random_documents,
     read_at_once,
     same,
+    store_of,
 )
 from helpers.views import streams
 
 from firth.errors import FirthError
 
 DOCUMENTS = random_documents(0, 60)
-STORE = made_store(DOCUMENTS)
+STORE = store_of(DOCUMENTS)
 ALL = {"end_id": END, **IDS}
 MAKERS = {
     "plain": lambda **options: streams(STORE, 16, **ALL, **options),
@@ -120,7 +120,7 @@ def test_stored_streams_are_the_classical_ones(ends, batch_size, length):
 def test_shuffled_epochs_hold_whole_documents_in_other_orders(ends):
     documents = random_documents(3, 20, sentences=8)
     begins = FIRST + np.cumsum([0, *map(sum, documents[:-1])])
-    view = streams(made_store(documents), 5, ends=ends, seed=2, **ALL)
+    view = streams(store_of(documents), 5, ends=ends, seed=2, **ALL)
     lines = []
     for epoch in range(3):
         steps = range(epoch * view.steps(1), (epoch + 1) * view.steps(1))
@@ -165,7 +165,7 @@ def predictions(batches):
 @pytest.mark.parametrize("length", [1, 5, 16, 100])
 def test_sequential_predicts_every_token_once(ends, batch_size, length):
     documents = [[9, 14], [3], [28, 1, 1], [5]]
-    view = streams(made_store(documents), length, ends=ends, **ALL)
+    view = streams(store_of(documents), length, ends=ends, **ALL)
     line, _ = plain_line(documents, ends)
     batches = list(view.sequential(batch_size))
     assert sorted(predictions(batches)) == sorted(itertools.pairwise(line))
@@ -190,7 +190,7 @@ def test_limited_sequential_begins_everywhere():
 
 
 def test_ptb_has_as_many_steps_as_in_the_tutorial():
-    store = made_store([[22] * 42067 + [887_521 - 22 * 42067]])
+    store = store_of([[22] * 42067 + [887_521 - 22 * 42067]])
     view = streams(store, 20, ends="sentence", **ALL)
     assert (view.steps(20), streams(store, 35, ends="sentence", **ALL).steps(20)) == (2323, 1327)
 
@@ -211,7 +211,7 @@ def test_selected_documents_only():
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
 def test_tokens_may_be_mapped_from_disk(tmp_path, dtype):
     np.save(tmp_path / "tokens.npy", STORE.tokens.astype(dtype))
-    mapped = made_store(DOCUMENTS)
+    mapped = store_of(DOCUMENTS)
     mapped.tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
     for options in ({}, {"reuse": 6}):
         view = streams(mapped, 16, **options, **ALL)
@@ -220,11 +220,11 @@ def test_tokens_may_be_mapped_from_disk(tmp_path, dtype):
 
 def test_ids_that_are_not_used_may_be_missing():
     none = {"cls_id": None, "sep_id": None, "pad_id": None}
-    view = streams(made_store([[9, 9]]), 4, end_id=None, ends="none", **none)
+    view = streams(store_of([[9, 9]]), 4, end_id=None, ends="none", **none)
     assert view.batch(0, 2)["tokens"].tolist() == [[10, 11, 12, 13], [19, 20, 21, 22]]
     rows = joined(list(view.sequential(2)))
     assert np.all(rows["tokens"][~rows["mask"]] == 0)
-    streams(made_store([[9, 9]]), 4, end_id=END, **none)
+    streams(store_of([[9, 9]]), 4, end_id=END, **none)
 
 
 @pytest.mark.parametrize(
@@ -272,4 +272,4 @@ def test_nothing_to_evaluate_is_refused():
     with pytest.raises(FirthError, match="limit=0 batches"):
         MAKERS["plain"]().sequential(8, limit=0)
     with pytest.raises(FirthError, match="a single token"):
-        streams(made_store([[1]]), 4, ends="none", **ALL).sequential(8)
+        streams(store_of([[1]]), 4, ends="none", **ALL).sequential(8)

@@ -40,7 +40,7 @@ while [ $# -gt 0 ]; do
         break
         ;;
     -h | --help)
-        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" "$(dirname "$0")/settings.sh"
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" "$(dirname "$0")/lib/settings.sh"
         exit 0
         ;;
     --*=*)

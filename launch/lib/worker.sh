@@ -10,7 +10,7 @@
 #
 # In ~/firth-run: log; exit, `CODE SECONDS`, once the command has ended; command, a line an argument.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 environment=$HOME/firth-venv
 run=$HOME/firth-run
 mkdir -p "$run"
@@ -60,12 +60,12 @@ start() {
     exec 9>"$run/lock"
     flock --timeout 10 9
     PATH="$environment/bin:$PATH" PYTHONUNBUFFERED=1 \
-        setsid sh launch/worker.sh attend "$@" </dev/null >>"$run/log" 2>&1 &
+        setsid sh launch/lib/worker.sh attend "$@" </dev/null >>"$run/log" 2>&1 &
     echo $! >"$run/pid"
 }
 
 watch() { # the session that start leaves behind
-    . launch/attend.sh
+    . launch/lib/attend.sh
     echo "== $(date -u +%Y-%m-%dT%H:%M:%SZ) $(uname -n) $(commit): $*"
     status=0
     attend "$@" || status=$?

@@ -1,4 +1,4 @@
-"""A prepared store in which every token tells its document, sentence and place."""
+"""A prepared store on disk whose every token tells its document, sentence and place."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def make_documents(folder: Path, documents: int = 24, first: int = 0) -> tuple[Path, np.ndarray]:
+def make_marked_store(folder: Path, documents: int = 24, first: int = 0) -> tuple[Path, np.ndarray]:
     """A store by `firth prepare`, and the document of every token id, -1 for special ones.
 
     Words are "d<document>s<sentence>w<word>", each in the vocabulary and each once in the text:

@@ -1,8 +1,10 @@
-"""Small transformers models with random weights, and the MiniLM package."""
+"""Small BERTs with random weights and odd dimensions, their tokenizer, and the MiniLM package."""
 
 import importlib.util
 import string
 from pathlib import Path
+
+from helpers.published import save_random
 
 # Three odd shapes; together they cover every activation and both layouts of the layers.
 SHAPES = {
@@ -50,7 +52,7 @@ WORDS = (
 )
 
 
-def make_published(directory, name="BertModel", shape="gelu", seed=0, **settings):
+def make_bert(directory, name="BertModel", shape="gelu", seed=0, **settings):
     """Save a transformers model with all parameters random; returns the torch model, in eval."""
     import torch
     import transformers
@@ -59,19 +61,6 @@ def make_published(directory, name="BertModel", shape="gelu", seed=0, **settings
     torch.manual_seed(seed)
     model = getattr(transformers, name)(transformers.BertConfig(**settings)).eval()
     return save_random(model, directory, 0.3)
-
-
-def save_random(model, directory, spread):
-    """Give a torch model random parameters, those of norms around 1, and save it; returns it."""
-    import torch
-
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            parameter.normal_(0.0, spread)
-            if ("norm" in key.lower() or ".ln_" in key) and key.endswith("weight"):
-                parameter.add_(1.0)
-    model.save_pretrained(directory)
-    return model
 
 
 def add_tokenizer(directory):

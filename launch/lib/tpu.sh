@@ -73,18 +73,18 @@ bundle() { # pack the commit that is checked out here; what is not committed sta
 install() { # send the bundle to every worker and install it there; does nothing a second time
     cloud tpu-vm scp "$logs/firth.bundle" "$name:firth.bundle" --worker=all &&
         on_workers all "git init -q firth && git -C firth fetch -q ../firth.bundle HEAD &&\
- git -C firth checkout -q -f --detach FETCH_HEAD && sh firth/launch/worker.sh setup $extras ${bucket#gs://}"
+ git -C firth checkout -q -f --detach FETCH_HEAD && sh firth/launch/lib/worker.sh setup $extras ${bucket#gs://}"
 }
 
 start() { # start COMMAND...: on every worker, ending what ran before
-    on_workers all "sh firth/launch/worker.sh start $(quoted "$@")"
+    on_workers all "sh firth/launch/lib/worker.sh start $(quoted "$@")"
 }
 
-stop() { on_workers all "sh firth/launch/worker.sh stop"; }
+stop() { on_workers all "sh firth/launch/lib/worker.sh stop"; }
 
 statuses() { # a line a worker: HOST absent|running|exited CODE SECONDS CHECKSUM LAST-LINE
-    on_workers all "[ ! -e firth/launch/worker.sh ] && echo \$(uname -n) absent 0 0 0 ||\
- sh firth/launch/worker.sh status"
+    on_workers all "[ ! -e firth/launch/lib/worker.sh ] && echo \$(uname -n) absent 0 0 0 ||\
+ sh firth/launch/lib/worker.sh status"
 }
 
 hosts() { # hosts STATUSES: the names in them, a line each

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from helpers.models import save_random
+from helpers.published import save_random
 
 SHAPES = {
     "gelu": dict(vocab_size=83, d_model=28, n_layer=3, n_head=4, d_inner=44, ff_activation="gelu"),
@@ -19,7 +19,7 @@ SHAPES = {
 }
 
 
-def make(directory, shape="gelu", name="XLNetLMHeadModel", **settings):
+def make_xlnet(directory, shape="gelu", name="XLNetLMHeadModel", **settings):
     """Save a transformers model with all parameters random; returns the torch model, in eval."""
     import torch
     import transformers

@@ -2,7 +2,7 @@
 # Sourced by babysit.sh: the run is on the workers of a TPU VM. Each round looks at what is there and
 # does the next thing; nothing but the account of what was spent is remembered over a restart.
 # shellcheck disable=SC2154  # babysit.sh and settings.sh set them
-. "$here/tpu.sh"
+. "$lib/tpu.sh"
 
 [ -z "$max_usd" ] || [ -n "$usd_hour" ] || bad "--max-usd needs --usd-hour, the price of the TPU"
 [ -n "$max_hours$max_usd" ] || bad "a TPU costs until somebody stops it: give --max-hours or --max-usd"

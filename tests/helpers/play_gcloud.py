@@ -1,4 +1,4 @@
-"""gcloud, played: `python play_gcloud.py ARGUMENTS` in a made Cloud (made_cloud.py says what of).
+"""A played gcloud: `python play_gcloud.py ARGUMENTS`, with the scenario that cloud.py wrote.
 
 Only os and sys are imported: the scripts under test call it hundreds of times.
 """

@@ -25,7 +25,7 @@ SCORES = {  # a pair and its score
 }
 
 
-class _Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+class _Listed(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """A builder of the examples in EXAMPLES, {split: [dict]}."""
 
     VERSION = tfds.core.Version("1.0.0")
@@ -46,7 +46,7 @@ def make_builder(name, features, examples, keys=None, registered=False):
     """A builder's class; `name` in CamelCase. A registered one is known to TFDS in this process."""
     import_tensorflow()  # first, so that it says nothing
     fields = dict(EXAMPLES=examples, FEATURES=features, KEYS=keys, __module__=__name__)
-    return type(name, (_Made,), fields, skip_registration=not registered)
+    return type(name, (_Listed,), fields, skip_registration=not registered)
 
 
 def prepare(folder, *arguments, **options):

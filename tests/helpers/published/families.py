@@ -1,6 +1,6 @@
-"""Small transformers models of every family but BERT, with random weights and odd dimensions."""
+"""Small models of the families but BERT and XLNet, with random weights and odd dimensions."""
 
-from helpers.models import save_random
+from helpers.published import save_random
 
 _BERT_LIKE = dict(
     vocab_size=83,
@@ -11,6 +11,7 @@ _BERT_LIKE = dict(
     max_position_embeddings=26,
     layer_norm_eps=1e-5,
 )
+POSITIONS = 90  # of a model made by `make_generator`
 # family -> {shape: settings of its config}
 SHAPES = {
     "roberta": {
@@ -129,7 +130,7 @@ CLASSES = {
 }
 
 
-def make(directory, family, shape, name=None, seed=0, **settings):
+def make_model(directory, family, shape, name=None, seed=0, **settings):
     """Save a transformers model with all parameters random; returns the torch model, in eval."""
     import torch
     import transformers
@@ -140,3 +141,11 @@ def make(directory, family, shape, name=None, seed=0, **settings):
     model_class = getattr(transformers, name)
     model = model_class(model_class.config_class(**settings)).eval()
     return save_random(model, directory, 0.2)
+
+
+def make_generator(directory, tokenizer, family="gpt2", shape="tanh", rows=9):
+    """Save a model of 90 positions with this tokenizer, and `rows` more rows than it has tokens."""
+    settings = dict(vocab_size=tokenizer.vocab_size + rows, n_positions=POSITIONS, n_layer=2)
+    model = make_model(directory, family, shape, eos_token_id=None, bos_token_id=None, **settings)
+    tokenizer.save(directory)
+    return model
