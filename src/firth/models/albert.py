@@ -13,6 +13,7 @@ from firth.errors import FirthError
 from firth.layers.transformer import Block, rematerialised
 from firth.models import bert
 from firth.models.model import sized
+from firth.models.published import layer_modules
 from firth.tokenizers.frame import BERT
 
 # (layers, hidden size, heads, embedding size): the paper's four (table 1), and two for laptops.
@@ -124,24 +125,22 @@ class Encoder(bert.Encoder):
 
 # ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = BERT
-_INNER = "albert.encoder.albert_layer_groups.{g}.albert_layers.{j}"
 PUBLISHED = dataclasses.replace(
     bert.PUBLISHED,
     modules=(
         *(row for row in bert.encoder_modules("albert") if "{i}" not in row[0]),
         ("encoder/project", "albert.encoder.embedding_hidden_mapping_in", "dense"),
-        *(
-            (f"encoder/stack/group_{{g}}/inner_{{j}}/{path}", f"{_INNER}.{name}", kind)
-            for path, name, kind in (
-                ("attention/query", "attention.query", "dense"),
-                ("attention/key", "attention.key", "dense"),
-                ("attention/value", "attention.value", "dense"),
-                ("attention/output", "attention.dense", "dense"),
-                ("attention_norm", "attention.LayerNorm", "norm"),
-                ("mlp_in", "ffn", "dense"),
-                ("mlp_out", "ffn_output", "dense"),
-                ("mlp_norm", "full_layer_layer_norm", "norm"),
-            )
+        *layer_modules(
+            "albert.encoder.albert_layer_groups.{g}.albert_layers.{j}",
+            ("attention/query", "attention.query", "dense"),
+            ("attention/key", "attention.key", "dense"),
+            ("attention/value", "attention.value", "dense"),
+            ("attention/output", "attention.dense", "dense"),
+            ("attention_norm", "attention.LayerNorm", "norm"),
+            ("mlp_in", "ffn", "dense"),
+            ("mlp_out", "ffn_output", "dense"),
+            ("mlp_norm", "full_layer_layer_norm", "norm"),
+            path="encoder/stack/group_{g}/inner_{j}",
         ),
         ("encoder/pooler", "albert.pooler", "dense"),
         ("mlm/dense", "predictions.dense", "dense"),

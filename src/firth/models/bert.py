@@ -22,7 +22,7 @@ from firth.layers.transformer import (
     layer_norm,
 )
 from firth.models.model import Encoded, sized
-from firth.models.published import Published
+from firth.models.published import Published, layer_modules
 from firth.tokenizers.frame import BERT
 
 # (layers, hidden size): the paper's two and the 24 miniatures of Turc et al. 2019, whose named
@@ -208,24 +208,22 @@ FRAME = BERT
 
 def encoder_modules(prefix: str) -> tuple:
     """Rows of the encoder as BERT, RoBERTa and ELECTRA publish it, under their own prefix."""
-    embeddings, layer = f"{prefix}.embeddings", f"{prefix}.encoder.layer.{{i}}"
+    embeddings = f"{prefix}.embeddings"
     return (
         ("encoder/word", f"{embeddings}.word_embeddings", "embed"),
         ("encoder/position", f"{embeddings}.position_embeddings", "embed"),
         ("encoder/type", f"{embeddings}.token_type_embeddings", "embed"),
         ("encoder/norm", f"{embeddings}.LayerNorm", "norm"),
-        *(
-            (f"encoder/stack/layer_{{i}}/{path}", f"{layer}.{name}", kind)
-            for path, name, kind in (
-                ("attention/query", "attention.self.query", "dense"),
-                ("attention/key", "attention.self.key", "dense"),
-                ("attention/value", "attention.self.value", "dense"),
-                ("attention/output", "attention.output.dense", "dense"),
-                ("attention_norm", "attention.output.LayerNorm", "norm"),
-                ("mlp_in", "intermediate.dense", "dense"),
-                ("mlp_out", "output.dense", "dense"),
-                ("mlp_norm", "output.LayerNorm", "norm"),
-            )
+        *layer_modules(
+            f"{prefix}.encoder.layer.{{i}}",
+            ("attention/query", "attention.self.query", "dense"),
+            ("attention/key", "attention.self.key", "dense"),
+            ("attention/value", "attention.self.value", "dense"),
+            ("attention/output", "attention.output.dense", "dense"),
+            ("attention_norm", "attention.output.LayerNorm", "norm"),
+            ("mlp_in", "intermediate.dense", "dense"),
+            ("mlp_out", "output.dense", "dense"),
+            ("mlp_norm", "output.LayerNorm", "norm"),
         ),
     )
 

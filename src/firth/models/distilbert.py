@@ -6,7 +6,7 @@ from typing import ClassVar
 from firth.models import bert
 from firth.models.bert import Encoder
 from firth.models.model import sized
-from firth.models.published import Published
+from firth.models.published import Published, layer_modules
 from firth.tokenizers.frame import BERT
 
 __all__ = ["Config", "Encoder", "size"]
@@ -35,24 +35,21 @@ class Config(bert.Config):
 
 # ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = BERT
-_LAYER = "distilbert.transformer.layer.{i}"
 PUBLISHED = Published(
     modules=(
         ("encoder/word", "distilbert.embeddings.word_embeddings", "embed"),
         ("encoder/position", "distilbert.embeddings.position_embeddings", "embed"),
         ("encoder/norm", "distilbert.embeddings.LayerNorm", "norm"),
-        *(
-            (f"encoder/stack/layer_{{i}}/{path}", f"{_LAYER}.{name}", kind)
-            for path, name, kind in (
-                ("attention/query", "attention.q_lin", "dense"),
-                ("attention/key", "attention.k_lin", "dense"),
-                ("attention/value", "attention.v_lin", "dense"),
-                ("attention/output", "attention.out_lin", "dense"),
-                ("attention_norm", "sa_layer_norm", "norm"),
-                ("mlp_in", "ffn.lin1", "dense"),
-                ("mlp_out", "ffn.lin2", "dense"),
-                ("mlp_norm", "output_layer_norm", "norm"),
-            )
+        *layer_modules(
+            "distilbert.transformer.layer.{i}",
+            ("attention/query", "attention.q_lin", "dense"),
+            ("attention/key", "attention.k_lin", "dense"),
+            ("attention/value", "attention.v_lin", "dense"),
+            ("attention/output", "attention.out_lin", "dense"),
+            ("attention_norm", "sa_layer_norm", "norm"),
+            ("mlp_in", "ffn.lin1", "dense"),
+            ("mlp_out", "ffn.lin2", "dense"),
+            ("mlp_norm", "output_layer_norm", "norm"),
         ),
         ("mlm/dense", "vocab_transform", "dense"),
         ("mlm/norm", "vocab_layer_norm", "norm"),

@@ -17,7 +17,7 @@ from firth.layers.dropout import Dropout
 from firth.layers.transformer import check_body, initializer, layer_norm
 from firth.models import bert
 from firth.models.model import Encoded, sized
-from firth.models.published import Published
+from firth.models.published import Published, layer_modules
 from firth.tokenizers.frame import GPT
 
 # (layers, hidden size): base is the paper's, the others train on a laptop.
@@ -180,16 +180,14 @@ class Encoder(nn.Module):
 
 # ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = GPT
-LAYERS = tuple(  # modules of the layers, GPT-2's too
-    (f"encoder/stack/layer_{{i}}/{path}", f"transformer.h.{{i}}.{name}", kind)
-    for path, name, kind in (
-        ("attention/qkv", "attn.c_attn", "conv"),
-        ("attention/output", "attn.c_proj", "conv"),
-        ("attention_norm", "ln_1", "norm"),
-        ("mlp_in", "mlp.c_fc", "conv"),
-        ("mlp_out", "mlp.c_proj", "conv"),
-        ("mlp_norm", "ln_2", "norm"),
-    )
+LAYERS = layer_modules(  # GPT-2's too
+    "transformer.h.{i}",
+    ("attention/qkv", "attn.c_attn", "conv"),
+    ("attention/output", "attn.c_proj", "conv"),
+    ("attention_norm", "ln_1", "norm"),
+    ("mlp_in", "mlp.c_fc", "conv"),
+    ("mlp_out", "mlp.c_proj", "conv"),
+    ("mlp_norm", "ln_2", "norm"),
 )
 
 

@@ -27,7 +27,7 @@ from firth.layers.transformer import (
 )
 from firth.models import bert
 from firth.models.model import Encoded, sized
-from firth.models.published import Published
+from firth.models.published import Published, layer_modules
 from firth.tokenizers.frame import BERT
 
 # (layers, hidden size, heads, MLP width); base and large are the published ones.
@@ -214,6 +214,10 @@ class Encoder(nn.Module):
 
 # ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = BERT
+ROTARY_BASES = (  # (field of Config, kind of layer in config.json, key in old files)
+    ("global_theta", "full_attention", "global_rope_theta"),
+    ("local_theta", "sliding_attention", "local_rope_theta"),
+)
 
 
 def _from_config(spec: dict, config: dict, where: str):
@@ -229,10 +233,7 @@ def _from_config(spec: dict, config: dict, where: str):
             )
     spec["global_every"] = every
     turns = config.get("rope_parameters") or {}
-    for field, kind, old in (
-        ("global_theta", "full_attention", "global_rope_theta"),
-        ("local_theta", "sliding_attention", "local_rope_theta"),
-    ):
+    for field, kind, old in ROTARY_BASES:
         turn = turns.get(kind) or {}
         if turn.get("rope_type", "default") != "default":
             raise FirthError(f"{where}: rope_parameters[{kind!r}]={turn!r} is not supported")
@@ -242,16 +243,10 @@ def _from_config(spec: dict, config: dict, where: str):
 
 def _to_config(config: dict, spec: dict):
     """Set the new keys of these, and drop the old ones."""
-    config["layer_types"] = [
-        "sliding_attention" if i % spec["global_every"] else "full_attention"
-        for i in range(spec["num_layers"])
-    ]
+    pattern = ["full_attention"] + ["sliding_attention"] * (spec["global_every"] - 1)
+    config["layer_types"] = (pattern * spec["num_layers"])[: spec["num_layers"]]
     config["rope_parameters"] = {
-        kind: {"rope_theta": spec[field], "rope_type": "default"}
-        for kind, field in (
-            ("full_attention", "global_theta"),
-            ("sliding_attention", "local_theta"),
-        )
+        kind: {"rope_theta": spec[field], "rope_type": "default"} for field, kind, _ in ROTARY_BASES
     }
     config["embedding_dropout"] = spec["dropout"]
     for key in ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"):
@@ -262,16 +257,14 @@ PUBLISHED = Published(
     modules=(
         ("encoder/word", "model.embeddings.tok_embeddings", "embed"),
         ("encoder/norm", "model.embeddings.norm", "scale"),
-        *(
-            (f"encoder/stack/layer_{{i}}/{path}", f"model.layers.{{i}}.{name}", kind)
-            for path, name, kind in (
-                ("attention_norm", "attn_norm", "scale"),
-                ("attention/qkv", "attn.Wqkv", "kernel"),
-                ("attention/output", "attn.Wo", "kernel"),
-                ("mlp_norm", "mlp_norm", "scale"),
-                ("mlp_in", "mlp.Wi", "kernel"),
-                ("mlp_out", "mlp.Wo", "kernel"),
-            )
+        *layer_modules(
+            "model.layers.{i}",
+            ("attention_norm", "attn_norm", "scale"),
+            ("attention/qkv", "attn.Wqkv", "kernel"),
+            ("attention/output", "attn.Wo", "kernel"),
+            ("mlp_norm", "mlp_norm", "scale"),
+            ("mlp_in", "mlp.Wi", "kernel"),
+            ("mlp_out", "mlp.Wo", "kernel"),
         ),
         ("encoder/final_norm", "model.final_norm", "scale"),
         ("mlm/dense", "head.dense", "kernel"),

@@ -69,3 +69,11 @@ class Published:
     fixed: dict[str, object] = dataclasses.field(default_factory=dict)
     from_config: Callable[[dict, dict, str], None] | None = None
     to_config: Callable[[dict, dict], None] | None = None
+
+
+def layer_modules(name: str, *modules, path: str = "encoder/stack/layer_{i}") -> tuple:
+    """Rows of a layer's modules, given by their paths and names within the layer.
+
+    `path` and `name` are those of the layer itself.
+    """
+    return tuple((f"{path}/{inner}", f"{name}.{leaf}", kind) for inner, leaf, kind in modules)

@@ -16,7 +16,7 @@ from firth.layers.relative import Stack, distances, empty_memory, remember, sigh
 from firth.layers.transformer import check_body, initializer
 from firth.models import bert
 from firth.models.model import Encoded, sized
-from firth.models.published import Published
+from firth.models.published import Published, layer_modules
 
 # (layers, hidden size): base and large are the published ones.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)} | {
@@ -255,23 +255,21 @@ PUBLISHED = Published(
     modules=(
         ("encoder/word", "transformer.word_embedding", "embed"),
         ("encoder/mask_embedding", "transformer.mask_emb", "raw"),
-        *(
-            (f"encoder/stack/layer_{{i}}/{path}", f"transformer.layer.{{i}}.{name}", kind)
-            for path, name, kind in (
-                ("attention/query", "rel_attn.q", "raw"),
-                ("attention/key", "rel_attn.k", "raw"),
-                ("attention/value", "rel_attn.v", "raw"),
-                ("attention/relative", "rel_attn.r", "raw"),
-                ("attention/output", "rel_attn.o", "raw"),
-                ("attention/content_bias", "rel_attn.r_w_bias", "raw"),
-                ("attention/position_bias", "rel_attn.r_r_bias", "raw"),
-                ("attention/segment_bias", "rel_attn.r_s_bias", "raw"),
-                ("attention/segment_embedding", "rel_attn.seg_embed", "raw"),
-                ("attention_norm", "rel_attn.layer_norm", "norm"),
-                ("mlp_in", "ff.layer_1", "dense"),
-                ("mlp_out", "ff.layer_2", "dense"),
-                ("mlp_norm", "ff.layer_norm", "norm"),
-            )
+        *layer_modules(
+            "transformer.layer.{i}",
+            ("attention/query", "rel_attn.q", "raw"),
+            ("attention/key", "rel_attn.k", "raw"),
+            ("attention/value", "rel_attn.v", "raw"),
+            ("attention/relative", "rel_attn.r", "raw"),
+            ("attention/output", "rel_attn.o", "raw"),
+            ("attention/content_bias", "rel_attn.r_w_bias", "raw"),
+            ("attention/position_bias", "rel_attn.r_r_bias", "raw"),
+            ("attention/segment_bias", "rel_attn.r_s_bias", "raw"),
+            ("attention/segment_embedding", "rel_attn.seg_embed", "raw"),
+            ("attention_norm", "rel_attn.layer_norm", "norm"),
+            ("mlp_in", "ff.layer_1", "dense"),
+            ("mlp_out", "ff.layer_2", "dense"),
+            ("mlp_norm", "ff.layer_norm", "norm"),
         ),
         ("lm", "lm_loss", "bias"),
         ("classifier/hidden", "sequence_summary.summary", "dense"),
