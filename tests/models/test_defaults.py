@@ -6,7 +6,7 @@ import json
 import pytest
 
 from firth.models.model import create, family
-from firth.weights.published import read_config
+from firth.weights.config import read_config
 
 CLASSES = {
     "bert": "BertConfig",
@@ -34,7 +34,7 @@ def test_defaults_are_those_of_transformers(name):
     import transformers
 
     theirs = getattr(transformers, CLASSES[name])().to_json_string(use_diff=False)
-    expected = read_config(json.loads(theirs), name)["spec"] | OTHERWISE.get(name, {})
+    expected = read_config(json.loads(theirs), name).spec | OTHERWISE.get(name, {})
     ours = family(name).Config()
     fields = {field.name for field in dataclasses.fields(ours)} - HOW_IT_RUNS
     assert fields <= set(expected)

@@ -56,7 +56,7 @@ CASES = [  # family, shape, class; every family for pretraining and with a class
 def made(directory, name, shape, published, **settings):
     """(transformers' model in training, the same read by Firth), with the rates of `RATES`."""
     rates = RATES | (dict(embedding_dropout=EMBEDDING) if name in ("gpt", "gpt2") else {})
-    settings |= {family(name).FIELDS[field]: rate for field, rate in rates.items()}
+    settings |= {family(name).PUBLISHED.fields[field]: rate for field, rate in rates.items()}
     if name == "modernbert":
         settings["embedding_dropout"] = RATES["dropout"]
     if "Sequence" in published:

@@ -7,16 +7,17 @@ import argparse
 import sys
 
 from firth.models.model import parameter_count
-from firth.weights import published
+from firth.weights.config import architecture
+from firth.weights.names import published_heads
 from firth.weights.read import Saved, read_model
 from firth.weights.write import write_firth, write_published
 
 
 def summary(saved: Saved) -> str:
-    """One line on what a model is: family, sizes, heads, parameters, how it was published."""
+    """One line on a model: class, family, sizes, heads, labels, parameters, tokenizer."""
     spec = saved.spec
     parts = [
-        f"{published.architecture(saved)} ({spec['family']}): {spec['num_layers']} layers x "
+        f"{architecture(saved)} ({spec['family']}): {spec['num_layers']} layers x "
         f"{spec['hidden_size']}, {spec['num_heads']} heads, MLP {spec['intermediate_size']}",
         f"{spec['vocab_size']:,} tokens, {spec.get('max_length', 'any number of')} positions",
         f"heads: {', '.join(saved.heads) or 'none'}",
@@ -54,7 +55,9 @@ def main(argv: list[str]) -> int:
     saved = read_model(args.source, args.part)
     to_firth = saved.layout in ("published", "original")
     print(summary(saved), file=sys.stderr)
-    if not to_firth and (lost := published.unpublished(saved)):
+    named = published_heads(saved.spec)
+    lost = [head for head in saved.heads if head not in named]
+    if not to_firth and lost:
         print(f"no place in the published layout, left out: {', '.join(lost)}", file=sys.stderr)
     write = write_firth if to_firth else write_published
     write(args.to, saved, args.overwrite)

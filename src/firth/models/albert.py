@@ -13,6 +13,7 @@ from firth.errors import FirthError
 from firth.layers.transformer import Block, rematerialised
 from firth.models import bert
 from firth.models.model import sized
+from firth.models.published import layer_modules
 from firth.tokenizers.frame import BERT
 
 # (layers, hidden size, heads, embedding size): the paper's four (table 1), and two for laptops.
@@ -122,16 +123,15 @@ class Encoder(bert.Encoder):
     stack_of: ClassVar[type[nn.Module]] = SharedStack
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-RANGES = {"g": "num_groups", "j": "inner_layers"}
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = BERT
-_INNER = "albert.encoder.albert_layer_groups.{g}.albert_layers.{j}"
-NAMES = (
-    *(row for row in bert.encoder_names("albert") if "{i}" not in row[0]),
-    ("encoder/project", "albert.encoder.embedding_hidden_mapping_in", "dense"),
-    *(
-        (f"encoder/stack/group_{{g}}/inner_{{j}}/{ours}", f"{_INNER}.{theirs}", kind)
-        for ours, theirs, kind in (
+PUBLISHED = dataclasses.replace(
+    bert.PUBLISHED,
+    modules=(
+        *(row for row in bert.encoder_modules("albert") if "{i}" not in row[0]),
+        ("encoder/project", "albert.encoder.embedding_hidden_mapping_in", "dense"),
+        *layer_modules(
+            "albert.encoder.albert_layer_groups.{g}.albert_layers.{j}",
             ("attention/query", "attention.query", "dense"),
             ("attention/key", "attention.key", "dense"),
             ("attention/value", "attention.value", "dense"),
@@ -140,31 +140,33 @@ NAMES = (
             ("mlp_in", "ffn", "dense"),
             ("mlp_out", "ffn_output", "dense"),
             ("mlp_norm", "full_layer_layer_norm", "norm"),
-        )
+            path="encoder/stack/group_{g}/inner_{j}",
+        ),
+        ("encoder/pooler", "albert.pooler", "dense"),
+        ("mlm/dense", "predictions.dense", "dense"),
+        ("mlm/norm", "predictions.LayerNorm", "norm"),
+        ("mlm", "predictions", "bias"),
+        ("sop/dense", "sop_classifier.classifier", "dense"),
+        ("classifier/dense", "classifier", "dense"),
     ),
-    ("encoder/pooler", "albert.pooler", "dense"),
-    ("mlm/dense", "predictions.dense", "dense"),
-    ("mlm/norm", "predictions.LayerNorm", "norm"),
-    ("mlm", "predictions", "bias"),
-    ("sop/dense", "sop_classifier.classifier", "dense"),
-    ("classifier/dense", "classifier", "dense"),
+    tied=(
+        ("encoder/word", "predictions.decoder", "embed"),
+        ("mlm", "predictions.decoder", "bias"),
+    ),
+    indices={"g": "num_groups", "j": "inner_layers"},
+    prefix="albert.",
+    buffers=("albert.embeddings.position_ids",),
+    architectures={
+        ("classifier",): "AlbertForSequenceClassification",
+        ("mlm", "sop"): "AlbertForPreTraining",
+        ("mlm",): "AlbertForMaskedLM",
+        (): "AlbertModel",
+    },
+    fields=bert.PUBLISHED.fields
+    | {
+        "embedding_size": "embedding_size",
+        "num_groups": "num_hidden_groups",
+        "inner_layers": "inner_group_num",
+        "classifier_dropout": "classifier_dropout_prob",
+    },
 )
-ALIASES = (
-    ("encoder/word", "predictions.decoder", "embed"),
-    ("mlm", "predictions.decoder", "bias"),
-)
-PREFIX = "albert."
-BUFFERS = ("albert.embeddings.position_ids",)
-ARCHITECTURES = {
-    ("classifier",): "AlbertForSequenceClassification",
-    ("mlm", "sop"): "AlbertForPreTraining",
-    ("mlm",): "AlbertForMaskedLM",
-    (): "AlbertModel",
-}
-FIELDS = bert.FIELDS | {
-    "embedding_size": "embedding_size",
-    "num_groups": "num_hidden_groups",
-    "inner_layers": "inner_group_num",
-    "classifier_dropout": "classifier_dropout_prob",
-}
-FIXED = bert.FIXED

@@ -23,6 +23,7 @@ from firth.layers.transformer import (
 )
 from firth.models.model import Encoded, sized
 from firth.models.products import transformer
+from firth.models.published import Published, layer_modules
 from firth.tokenizers.frame import BERT
 
 # (layers, hidden size): the paper's two and the 24 miniatures of Turc et al. 2019, whose named
@@ -203,81 +204,75 @@ class Encoder(nn.Module):
         return jnp.einsum("...E,VE->...V", x_BME, table_VE, preferred_element_type=jnp.float32)
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-# One row a module: its path here, its published name, and what it consists of ("dense", "norm",
-# "embed" or a lone "bias"; `firth.weights.published` knows their leaves). {i} runs over the layers.
-RANGES = {"i": "num_layers"}
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = BERT
 
 
-def encoder_names(prefix: str) -> tuple:
+def encoder_modules(prefix: str) -> tuple:
     """Rows of the encoder as BERT, RoBERTa and ELECTRA publish it, under their own prefix."""
-    embeddings, layer = f"{prefix}.embeddings", f"{prefix}.encoder.layer.{{i}}"
+    embeddings = f"{prefix}.embeddings"
     return (
         ("encoder/word", f"{embeddings}.word_embeddings", "embed"),
         ("encoder/position", f"{embeddings}.position_embeddings", "embed"),
         ("encoder/type", f"{embeddings}.token_type_embeddings", "embed"),
         ("encoder/norm", f"{embeddings}.LayerNorm", "norm"),
-        *(
-            (f"encoder/stack/layer_{{i}}/{ours}", f"{layer}.{theirs}", kind)
-            for ours, theirs, kind in (
-                ("attention/query", "attention.self.query", "dense"),
-                ("attention/key", "attention.self.key", "dense"),
-                ("attention/value", "attention.self.value", "dense"),
-                ("attention/output", "attention.output.dense", "dense"),
-                ("attention_norm", "attention.output.LayerNorm", "norm"),
-                ("mlp_in", "intermediate.dense", "dense"),
-                ("mlp_out", "output.dense", "dense"),
-                ("mlp_norm", "output.LayerNorm", "norm"),
-            )
+        *layer_modules(
+            f"{prefix}.encoder.layer.{{i}}",
+            ("attention/query", "attention.self.query", "dense"),
+            ("attention/key", "attention.self.key", "dense"),
+            ("attention/value", "attention.self.value", "dense"),
+            ("attention/output", "attention.output.dense", "dense"),
+            ("attention_norm", "attention.output.LayerNorm", "norm"),
+            ("mlp_in", "intermediate.dense", "dense"),
+            ("mlp_out", "output.dense", "dense"),
+            ("mlp_norm", "output.LayerNorm", "norm"),
         ),
     )
 
 
-NAMES = (
-    *encoder_names("bert"),
-    ("encoder/pooler", "bert.pooler.dense", "dense"),
-    ("mlm/dense", "cls.predictions.transform.dense", "dense"),
-    ("mlm/norm", "cls.predictions.transform.LayerNorm", "norm"),
-    ("mlm", "cls.predictions", "bias"),
-    ("nsp/dense", "cls.seq_relationship", "dense"),
-    ("classifier/dense", "classifier", "dense"),
+PUBLISHED = Published(
+    modules=(
+        *encoder_modules("bert"),
+        ("encoder/pooler", "bert.pooler.dense", "dense"),
+        ("mlm/dense", "cls.predictions.transform.dense", "dense"),
+        ("mlm/norm", "cls.predictions.transform.LayerNorm", "norm"),
+        ("mlm", "cls.predictions", "bias"),
+        ("nsp/dense", "cls.seq_relationship", "dense"),
+        ("classifier/dense", "classifier", "dense"),
+    ),
+    tied=(
+        ("encoder/word", "cls.predictions.decoder", "embed"),
+        ("mlm", "cls.predictions.decoder", "bias"),
+    ),
+    prefix="bert.",
+    buffers=("bert.embeddings.position_ids",),
+    architectures={
+        ("classifier",): "BertForSequenceClassification",
+        ("mlm", "nsp"): "BertForPreTraining",
+        ("mlm",): "BertForMaskedLM",
+        ("nsp",): "BertForNextSentencePrediction",
+        (): "BertModel",
+    },
+    fields={
+        "vocab_size": "vocab_size",
+        "num_layers": "num_hidden_layers",
+        "hidden_size": "hidden_size",
+        "num_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "max_length": "max_position_embeddings",
+        "type_vocab_size": "type_vocab_size",
+        "activation": "hidden_act",
+        "norm_epsilon": "layer_norm_eps",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "init_stddev": "initializer_range",
+        "classifier_dropout": "classifier_dropout",
+    },
+    fixed={
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+        "pruned_heads": {},
+        "quantization_config": None,
+    },
 )
-# Second names of the same (tied) parameters; where a file holds both, they must be equal.
-ALIASES = (
-    ("encoder/word", "cls.predictions.decoder", "embed"),
-    ("mlm", "cls.predictions.decoder", "bias"),
-)
-PREFIX = "bert."  # bare encoders are published without it
-BUFFERS = ("bert.embeddings.position_ids",)  # 0 .. max_length-1 in old files; nothing is learned
-
-# Heads -> class, the first whose heads are all there being the one that a model is published as.
-ARCHITECTURES = {
-    ("classifier",): "BertForSequenceClassification",
-    ("mlm", "nsp"): "BertForPreTraining",
-    ("mlm",): "BertForMaskedLM",
-    ("nsp",): "BertForNextSentencePrediction",
-    (): "BertModel",
-}
-FIELDS = {  # of Config -> of config.json
-    "vocab_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "hidden_size": "hidden_size",
-    "num_heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "max_length": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "activation": "hidden_act",
-    "norm_epsilon": "layer_norm_eps",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "init_stddev": "initializer_range",
-    "classifier_dropout": "classifier_dropout",
-}
-FIXED = {  # settings of config.json that change the numbers: the one value computed here
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "position_embedding_type": "absolute",
-    "pruned_heads": {},
-    "quantization_config": None,
-}

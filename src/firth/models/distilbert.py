@@ -6,6 +6,7 @@ from typing import ClassVar
 from firth.models import bert
 from firth.models.bert import Encoder
 from firth.models.model import sized
+from firth.models.published import Published, layer_modules
 from firth.tokenizers.frame import BERT
 
 __all__ = ["Config", "Encoder", "size"]
@@ -32,17 +33,15 @@ class Config(bert.Config):
     pooler: bool = False
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-RANGES = bert.RANGES
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = BERT
-_LAYER = "distilbert.transformer.layer.{i}"
-NAMES = (
-    ("encoder/word", "distilbert.embeddings.word_embeddings", "embed"),
-    ("encoder/position", "distilbert.embeddings.position_embeddings", "embed"),
-    ("encoder/norm", "distilbert.embeddings.LayerNorm", "norm"),
-    *(
-        (f"encoder/stack/layer_{{i}}/{ours}", f"{_LAYER}.{theirs}", kind)
-        for ours, theirs, kind in (
+PUBLISHED = Published(
+    modules=(
+        ("encoder/word", "distilbert.embeddings.word_embeddings", "embed"),
+        ("encoder/position", "distilbert.embeddings.position_embeddings", "embed"),
+        ("encoder/norm", "distilbert.embeddings.LayerNorm", "norm"),
+        *layer_modules(
+            "distilbert.transformer.layer.{i}",
             ("attention/query", "attention.q_lin", "dense"),
             ("attention/key", "attention.k_lin", "dense"),
             ("attention/value", "attention.v_lin", "dense"),
@@ -51,33 +50,33 @@ NAMES = (
             ("mlp_in", "ffn.lin1", "dense"),
             ("mlp_out", "ffn.lin2", "dense"),
             ("mlp_norm", "output_layer_norm", "norm"),
-        )
+        ),
+        ("mlm/dense", "vocab_transform", "dense"),
+        ("mlm/norm", "vocab_layer_norm", "norm"),
+        ("mlm", "vocab_projector", "bias"),
+        ("classifier/hidden", "pre_classifier", "dense"),
+        ("classifier/dense", "classifier", "dense"),
     ),
-    ("mlm/dense", "vocab_transform", "dense"),
-    ("mlm/norm", "vocab_layer_norm", "norm"),
-    ("mlm", "vocab_projector", "bias"),
-    ("classifier/hidden", "pre_classifier", "dense"),
-    ("classifier/dense", "classifier", "dense"),
+    tied=(("encoder/word", "vocab_projector", "embed"),),
+    prefix="distilbert.",
+    buffers=("distilbert.embeddings.position_ids",),
+    architectures={
+        ("classifier",): "DistilBertForSequenceClassification",
+        ("mlm",): "DistilBertForMaskedLM",
+        (): "DistilBertModel",
+    },
+    fields={
+        "vocab_size": "vocab_size",
+        "num_layers": "n_layers",
+        "hidden_size": "dim",
+        "num_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "max_length": "max_position_embeddings",
+        "activation": "activation",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "init_stddev": "initializer_range",
+        "classifier_dropout": "seq_classif_dropout",
+    },
+    fixed={"sinusoidal_pos_embds": False, "pruned_heads": {}, "quantization_config": None},
 )
-ALIASES = (("encoder/word", "vocab_projector", "embed"),)
-PREFIX = "distilbert."
-BUFFERS = ("distilbert.embeddings.position_ids",)
-ARCHITECTURES = {
-    ("classifier",): "DistilBertForSequenceClassification",
-    ("mlm",): "DistilBertForMaskedLM",
-    (): "DistilBertModel",
-}
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "num_layers": "n_layers",
-    "hidden_size": "dim",
-    "num_heads": "n_heads",
-    "intermediate_size": "hidden_dim",
-    "max_length": "max_position_embeddings",
-    "activation": "activation",
-    "dropout": "dropout",
-    "attention_dropout": "attention_dropout",
-    "init_stddev": "initializer_range",
-    "classifier_dropout": "seq_classif_dropout",
-}
-FIXED = {"sinusoidal_pos_embds": False, "pruned_heads": {}, "quantization_config": None}

@@ -8,7 +8,7 @@ import dataclasses
 from typing import ClassVar
 
 from firth.models import bert
-from firth.models.bert import Encoder, encoder_names
+from firth.models.bert import Encoder, encoder_modules
 from firth.models.model import sized
 from firth.tokenizers.frame import BERT
 
@@ -45,28 +45,29 @@ class Config(bert.Config):
     pooler: bool = False
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-RANGES = bert.RANGES
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = BERT
-NAMES = (
-    *encoder_names("electra"),
-    ("encoder/project", "electra.embeddings_project", "dense"),
-    ("rtd/hidden", "discriminator_predictions.dense", "dense"),
-    ("rtd/dense", "discriminator_predictions.dense_prediction", "dense"),
-    ("mlm/dense", "generator_predictions.dense", "dense"),
-    ("mlm/norm", "generator_predictions.LayerNorm", "norm"),
-    ("mlm", "generator_lm_head", "bias"),
-    ("classifier/hidden", "classifier.dense", "dense"),
-    ("classifier/dense", "classifier.out_proj", "dense"),
+PUBLISHED = dataclasses.replace(
+    bert.PUBLISHED,
+    modules=(
+        *encoder_modules("electra"),
+        ("encoder/project", "electra.embeddings_project", "dense"),
+        ("rtd/hidden", "discriminator_predictions.dense", "dense"),
+        ("rtd/dense", "discriminator_predictions.dense_prediction", "dense"),
+        ("mlm/dense", "generator_predictions.dense", "dense"),
+        ("mlm/norm", "generator_predictions.LayerNorm", "norm"),
+        ("mlm", "generator_lm_head", "bias"),
+        ("classifier/hidden", "classifier.dense", "dense"),
+        ("classifier/dense", "classifier.out_proj", "dense"),
+    ),
+    tied=(("encoder/word", "generator_lm_head", "embed"),),
+    prefix="electra.",
+    buffers=("electra.embeddings.position_ids",),
+    architectures={
+        ("classifier",): "ElectraForSequenceClassification",
+        ("rtd",): "ElectraForPreTraining",
+        ("mlm",): "ElectraForMaskedLM",
+        (): "ElectraModel",
+    },
+    fields=bert.PUBLISHED.fields | {"embedding_size": "embedding_size"},
 )
-ALIASES = (("encoder/word", "generator_lm_head", "embed"),)
-PREFIX = "electra."
-BUFFERS = ("electra.embeddings.position_ids",)
-ARCHITECTURES = {
-    ("classifier",): "ElectraForSequenceClassification",
-    ("rtd",): "ElectraForPreTraining",
-    ("mlm",): "ElectraForMaskedLM",
-    (): "ElectraModel",
-}
-FIELDS = bert.FIELDS | {"embedding_size": "embedding_size"}
-FIXED = bert.FIXED

@@ -18,6 +18,7 @@ from firth.layers.transformer import check_body, initializer, layer_norm
 from firth.models import bert
 from firth.models.model import Encoded, sized
 from firth.models.products import transformer
+from firth.models.published import Published, layer_modules
 from firth.tokenizers.frame import GPT
 
 # (layers, hidden size): base is the paper's, the others train on a laptop.
@@ -179,69 +180,27 @@ class Encoder(nn.Module):
         return self.final_norm(last_BLD) if self.config.pre_norm else last_BLD
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-RANGES = {"i": "num_layers"}
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = GPT
-LAYERS = tuple(
-    (f"encoder/stack/layer_{{i}}/{ours}", f"transformer.h.{{i}}.{theirs}", kind)
-    for ours, theirs, kind in (
-        ("attention/qkv", "attn.c_attn", "conv"),
-        ("attention/output", "attn.c_proj", "conv"),
-        ("attention_norm", "ln_1", "norm"),
-        ("mlp_in", "mlp.c_fc", "conv"),
-        ("mlp_out", "mlp.c_proj", "conv"),
-        ("mlp_norm", "ln_2", "norm"),
-    )
+LAYERS = layer_modules(  # GPT-2's too
+    "transformer.h.{i}",
+    ("attention/qkv", "attn.c_attn", "conv"),
+    ("attention/output", "attn.c_proj", "conv"),
+    ("attention_norm", "ln_1", "norm"),
+    ("mlp_in", "mlp.c_fc", "conv"),
+    ("mlp_out", "mlp.c_proj", "conv"),
+    ("mlp_norm", "ln_2", "norm"),
 )
-NAMES = (
-    ("encoder/word", "transformer.tokens_embed", "embed"),
-    ("encoder/position", "transformer.positions_embed", "embed"),
-    *LAYERS,
-    ("classifier/dense", "score", "kernel"),
-)
-ALIASES = (("encoder/word", "lm_head", "embed"),)
-# A head without parameters of its own: a file has it that holds the alias or names its class.
-TIED_HEADS = {"lm": "lm_head.weight"}
-PREFIX = "transformer."
-BUFFERS = (  # the causal mask of old files, and what it adds
-    "transformer.h.{i}.attn.bias",
-    "transformer.h.{i}.attn.masked_bias",
-)
-ARCHITECTURES = {
-    ("classifier",): "OpenAIGPTForSequenceClassification",
-    ("lm",): "OpenAIGPTLMHeadModel",
-    (): "OpenAIGPTModel",
-}
-ACTIVATION_NAMES = {  # transformers computes this family's "gelu" by tanh, and no other gelu
-    "gelu": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-    "relu": "relu",
-}
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "num_layers": "n_layer",
-    "hidden_size": "n_embd",
-    "num_heads": "n_head",
-    "max_length": "n_positions",
-    "activation": "afn",
-    "norm_epsilon": "layer_norm_epsilon",
-    "dropout": "resid_pdrop",
-    "attention_dropout": "attn_pdrop",
-    "embedding_dropout": "embd_pdrop",
-    "init_stddev": "initializer_range",
-    "classifier_dropout": "summary_first_dropout",
-}
-FIXED = {"pruned_heads": {}, "quantization_config": None}
 
 
-def from_published(spec: dict, config: dict, where: str):
-    """Fill in the width of the MLP, which is always four times the hidden size."""
+def from_config(spec: dict, config: dict, where: str):
+    """Set the width of the MLP, which is always four times the hidden size."""
     del config, where
     spec["intermediate_size"] = 4 * spec["hidden_size"]
 
 
-def to_published(config: dict, spec: dict):
-    """Refuse another width, which the published layout has no place for."""
+def _to_config(config: dict, spec: dict):
+    """Refuse another width of the MLP: config.json has no key for it."""
     del config
     if spec["intermediate_size"] != 4 * spec["hidden_size"]:
         raise FirthError(
@@ -249,3 +208,41 @@ def to_published(config: dict, spec: dict):
             f"{spec['intermediate_size']}, only for {4 * spec['hidden_size']}; keep it as a Firth "
             "directory"
         )
+
+
+PUBLISHED = Published(
+    modules=(
+        ("encoder/word", "transformer.tokens_embed", "embed"),
+        ("encoder/position", "transformer.positions_embed", "embed"),
+        *LAYERS,
+        ("classifier/dense", "score", "kernel"),
+    ),
+    tied=(("encoder/word", "lm_head", "embed"),),
+    prefix="transformer.",
+    buffers=("transformer.h.{i}.attn.bias", "transformer.h.{i}.attn.masked_bias"),
+    parameterless_heads={"lm": "lm_head.weight"},
+    architectures={
+        ("classifier",): "OpenAIGPTForSequenceClassification",
+        ("lm",): "OpenAIGPTLMHeadModel",
+        (): "OpenAIGPTModel",
+    },
+    # transformers computes this family's "gelu" by tanh, and has no other gelu for it.
+    activations={"gelu": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu"},
+    fields={
+        "vocab_size": "vocab_size",
+        "num_layers": "n_layer",
+        "hidden_size": "n_embd",
+        "num_heads": "n_head",
+        "max_length": "n_positions",
+        "activation": "afn",
+        "norm_epsilon": "layer_norm_epsilon",
+        "dropout": "resid_pdrop",
+        "attention_dropout": "attn_pdrop",
+        "embedding_dropout": "embd_pdrop",
+        "init_stddev": "initializer_range",
+        "classifier_dropout": "summary_first_dropout",
+    },
+    fixed={"pruned_heads": {}, "quantization_config": None},
+    from_config=from_config,
+    to_config=_to_config,
+)

@@ -6,6 +6,7 @@ from typing import ClassVar
 from firth.models import bert, gpt
 from firth.models.gpt import Encoder
 from firth.models.model import sized
+from firth.models.published import ACTIVATIONS
 
 __all__ = ["Config", "Encoder", "size"]
 
@@ -41,34 +42,39 @@ class Config(gpt.Config):
         return (2 * self.num_layers) ** -0.5
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-RANGES = gpt.RANGES
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = gpt.FRAME
-NAMES = (
-    ("encoder/word", "transformer.wte", "embed"),
-    ("encoder/position", "transformer.wpe", "embed"),
-    *gpt.LAYERS,
-    ("encoder/final_norm", "transformer.ln_f", "norm"),
-    ("classifier/dense", "score", "kernel"),
-)
-ALIASES = gpt.ALIASES
-TIED_HEADS = gpt.TIED_HEADS
-PREFIX = gpt.PREFIX
-BUFFERS = gpt.BUFFERS
-ARCHITECTURES = {
-    ("classifier",): "GPT2ForSequenceClassification",
-    ("lm",): "GPT2LMHeadModel",
-    (): "GPT2Model",
-}
-FIELDS = gpt.FIELDS | {"activation": "activation_function", "intermediate_size": "n_inner"}
-FIXED = gpt.FIXED | {
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "add_cross_attention": False,
-}
 
 
-def from_published(spec: dict, config: dict, where: str):
-    """Fill in the width of the MLP where it is left to be four times the hidden size."""
+def _from_config(spec: dict, config: dict, where: str):
+    """Set the width of the MLP where config.json leaves it out: four times the hidden size."""
     if config.get("n_inner") is None:
-        gpt.from_published(spec, config, where)
+        gpt.from_config(spec, config, where)
+
+
+PUBLISHED = dataclasses.replace(
+    gpt.PUBLISHED,
+    modules=(
+        ("encoder/word", "transformer.wte", "embed"),
+        ("encoder/position", "transformer.wpe", "embed"),
+        *gpt.LAYERS,
+        ("encoder/final_norm", "transformer.ln_f", "norm"),
+        ("classifier/dense", "score", "kernel"),
+    ),
+    architectures={
+        ("classifier",): "GPT2ForSequenceClassification",
+        ("lm",): "GPT2LMHeadModel",
+        (): "GPT2Model",
+    },
+    activations=ACTIVATIONS,
+    fields=gpt.PUBLISHED.fields
+    | {"activation": "activation_function", "intermediate_size": "n_inner"},
+    fixed=gpt.PUBLISHED.fixed
+    | {
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+    },
+    from_config=_from_config,
+    to_config=None,
+)

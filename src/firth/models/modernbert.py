@@ -28,6 +28,7 @@ from firth.layers.transformer import (
 from firth.models import bert
 from firth.models.model import Encoded, sized
 from firth.models.products import with_local_layers
+from firth.models.published import Published, layer_modules
 from firth.tokenizers.frame import BERT
 
 # (layers, hidden size, heads, MLP width); base and large are the published ones.
@@ -213,69 +214,16 @@ class Encoder(nn.Module):
         return Encoded(last=last_BLD, hidden=hidden, attentions=probs)
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-RANGES = {"i": "num_layers"}
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = BERT
-NAMES = (
-    ("encoder/word", "model.embeddings.tok_embeddings", "embed"),
-    ("encoder/norm", "model.embeddings.norm", "scale"),
-    *(
-        (f"encoder/stack/layer_{{i}}/{ours}", f"model.layers.{{i}}.{theirs}", kind)
-        for ours, theirs, kind in (
-            ("attention_norm", "attn_norm", "scale"),
-            ("attention/qkv", "attn.Wqkv", "kernel"),
-            ("attention/output", "attn.Wo", "kernel"),
-            ("mlp_norm", "mlp_norm", "scale"),
-            ("mlp_in", "mlp.Wi", "kernel"),
-            ("mlp_out", "mlp.Wo", "kernel"),
-        )
-    ),
-    ("encoder/final_norm", "model.final_norm", "scale"),
-    ("mlm/dense", "head.dense", "kernel"),
-    ("mlm/norm", "head.norm", "scale"),
-    ("mlm", "decoder", "bias"),
-    ("classifier/hidden", "head.dense", "kernel"),
-    ("classifier/norm", "head.norm", "scale"),
-    ("classifier/dense", "classifier", "dense"),
+ROTARY_BASES = (  # (field of Config, kind of layer in config.json, key in old files)
+    ("global_theta", "full_attention", "global_rope_theta"),
+    ("local_theta", "sliding_attention", "local_rope_theta"),
 )
-ALIASES = (("encoder/word", "decoder", "embed"),)
-CONTESTED = ("classifier", "mlm", "classifier.weight")  # two heads publish a `head`; see published
-PREFIX = "model."
-BUFFERS = ()
-ARCHITECTURES = {
-    ("classifier",): "ModernBertForSequenceClassification",
-    ("mlm",): "ModernBertForMaskedLM",
-    (): "ModernBertModel",
-}
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "num_layers": "num_hidden_layers",
-    "hidden_size": "hidden_size",
-    "num_heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "max_length": "max_position_embeddings",
-    "window": "local_attention",
-    "activation": "hidden_activation",
-    "norm_epsilon": "norm_eps",
-    "dropout": "mlp_dropout",
-    "attention_dropout": "attention_dropout",
-    "init_stddev": "initializer_range",
-    "classifier_pooling": "classifier_pooling",
-    "classifier_dropout": "classifier_dropout",
-}
-FIXED = {
-    "norm_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "decoder_bias": True,
-    "classifier_bias": False,
-    "classifier_activation": "gelu",
-    "quantization_config": None,
-}
 
 
-def from_published(spec: dict, config: dict, where: str):
-    """Fill in the pattern of local layers and the rotary bases, in the new or the old spelling."""
+def _from_config(spec: dict, config: dict, where: str):
+    """Set the pattern of local layers and the rotary bases, from the new or the old keys."""
     kinds = config.get("layer_types")
     every = config.get("global_attn_every_n_layers", 3)
     if kinds is not None:
@@ -287,10 +235,7 @@ def from_published(spec: dict, config: dict, where: str):
             )
     spec["global_every"] = every
     turns = config.get("rope_parameters") or {}
-    for field, kind, old in (
-        ("global_theta", "full_attention", "global_rope_theta"),
-        ("local_theta", "sliding_attention", "local_rope_theta"),
-    ):
+    for field, kind, old in ROTARY_BASES:
         turn = turns.get(kind) or {}
         if turn.get("rope_type", "default") != "default":
             raise FirthError(f"{where}: rope_parameters[{kind!r}]={turn!r} is not supported")
@@ -298,19 +243,72 @@ def from_published(spec: dict, config: dict, where: str):
         spec[field] = float(spec[field] if theta is None else theta)
 
 
-def to_published(config: dict, spec: dict):
-    """The same in the other direction."""
-    config["layer_types"] = [
-        "sliding_attention" if i % spec["global_every"] else "full_attention"
-        for i in range(spec["num_layers"])
-    ]
+def _to_config(config: dict, spec: dict):
+    """Set the new keys of these, and drop the old ones."""
+    pattern = ["full_attention"] + ["sliding_attention"] * (spec["global_every"] - 1)
+    config["layer_types"] = (pattern * spec["num_layers"])[: spec["num_layers"]]
     config["rope_parameters"] = {
-        kind: {"rope_theta": spec[field], "rope_type": "default"}
-        for kind, field in (
-            ("full_attention", "global_theta"),
-            ("sliding_attention", "local_theta"),
-        )
+        kind: {"rope_theta": spec[field], "rope_type": "default"} for field, kind, _ in ROTARY_BASES
     }
     config["embedding_dropout"] = spec["dropout"]
     for key in ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"):
         config.pop(key, None)
+
+
+PUBLISHED = Published(
+    modules=(
+        ("encoder/word", "model.embeddings.tok_embeddings", "embed"),
+        ("encoder/norm", "model.embeddings.norm", "scale"),
+        *layer_modules(
+            "model.layers.{i}",
+            ("attention_norm", "attn_norm", "scale"),
+            ("attention/qkv", "attn.Wqkv", "kernel"),
+            ("attention/output", "attn.Wo", "kernel"),
+            ("mlp_norm", "mlp_norm", "scale"),
+            ("mlp_in", "mlp.Wi", "kernel"),
+            ("mlp_out", "mlp.Wo", "kernel"),
+        ),
+        ("encoder/final_norm", "model.final_norm", "scale"),
+        ("mlm/dense", "head.dense", "kernel"),
+        ("mlm/norm", "head.norm", "scale"),
+        ("mlm", "decoder", "bias"),
+        ("classifier/hidden", "head.dense", "kernel"),
+        ("classifier/norm", "head.norm", "scale"),
+        ("classifier/dense", "classifier", "dense"),
+    ),
+    tied=(("encoder/word", "decoder", "embed"),),
+    prefix="model.",
+    exclusive_heads=("classifier", "mlm", "classifier.weight"),  # both publish a `head`
+    architectures={
+        ("classifier",): "ModernBertForSequenceClassification",
+        ("mlm",): "ModernBertForMaskedLM",
+        (): "ModernBertModel",
+    },
+    fields={
+        "vocab_size": "vocab_size",
+        "num_layers": "num_hidden_layers",
+        "hidden_size": "hidden_size",
+        "num_heads": "num_attention_heads",
+        "intermediate_size": "intermediate_size",
+        "max_length": "max_position_embeddings",
+        "window": "local_attention",
+        "activation": "hidden_activation",
+        "norm_epsilon": "norm_eps",
+        "dropout": "mlp_dropout",
+        "attention_dropout": "attention_dropout",
+        "init_stddev": "initializer_range",
+        "classifier_pooling": "classifier_pooling",
+        "classifier_dropout": "classifier_dropout",
+    },
+    fixed={
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "decoder_bias": True,
+        "classifier_bias": False,
+        "classifier_activation": "gelu",
+        "quantization_config": None,
+    },
+    from_config=_from_config,
+    to_config=_to_config,
+)

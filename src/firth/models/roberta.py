@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from firth.errors import FirthError
 from firth.models import bert
-from firth.models.bert import Encoder, encoder_names
+from firth.models.bert import Encoder, encoder_modules
 from firth.models.model import sized
 
 __all__ = ["Config", "Encoder", "size"]
@@ -47,35 +47,12 @@ class Config(bert.Config):
         return self.pad_id
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-RANGES = bert.RANGES
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = (("cls",), ("sep", "sep"), ("sep",))  # <s> A </s></s> B </s>
-NAMES = (
-    *encoder_names("roberta"),
-    ("encoder/pooler", "roberta.pooler.dense", "dense"),
-    ("mlm/dense", "lm_head.dense", "dense"),
-    ("mlm/norm", "lm_head.layer_norm", "norm"),
-    ("mlm", "lm_head", "bias"),
-    ("classifier/hidden", "classifier.dense", "dense"),
-    ("classifier/dense", "classifier.out_proj", "dense"),
-)
-ALIASES = (
-    ("encoder/word", "lm_head.decoder", "embed"),
-    ("mlm", "lm_head.decoder", "bias"),
-)
-PREFIX = "roberta."
-BUFFERS = ("roberta.embeddings.position_ids",)
-ARCHITECTURES = {
-    ("classifier",): "RobertaForSequenceClassification",
-    ("mlm",): "RobertaForMaskedLM",
-    (): "RobertaModel",
-}
-FIELDS = {k: v for k, v in bert.FIELDS.items() if k != "max_length"}
-FIXED = bert.FIXED
 
 
-def from_published(spec: dict, config: dict, where: str):
-    """Fill in `pad_id` and `max_length`, which the published rows of positions include."""
+def _from_config(spec: dict, config: dict, where: str):
+    """Set `pad_id`, and `max_length` without the rows of the position table before the first."""
     pad_id, rows = config.get("pad_token_id"), config.get("max_position_embeddings", 514)
     spec["pad_id"] = 1 if pad_id is None else pad_id
     if not isinstance(rows, int) or not isinstance(spec["pad_id"], int):
@@ -85,7 +62,35 @@ def from_published(spec: dict, config: dict, where: str):
         raise FirthError(f"{where}: max_position_embeddings={rows} leaves no row for a token")
 
 
-def to_published(config: dict, spec: dict):
-    """The same in the other direction."""
+def _to_config(config: dict, spec: dict):
+    """Set the padding id and the number of rows of the position table."""
     config["pad_token_id"] = spec["pad_id"]
     config["max_position_embeddings"] = spec["max_length"] + spec["pad_id"] + 1
+
+
+PUBLISHED = dataclasses.replace(
+    bert.PUBLISHED,
+    modules=(
+        *encoder_modules("roberta"),
+        ("encoder/pooler", "roberta.pooler.dense", "dense"),
+        ("mlm/dense", "lm_head.dense", "dense"),
+        ("mlm/norm", "lm_head.layer_norm", "norm"),
+        ("mlm", "lm_head", "bias"),
+        ("classifier/hidden", "classifier.dense", "dense"),
+        ("classifier/dense", "classifier.out_proj", "dense"),
+    ),
+    tied=(
+        ("encoder/word", "lm_head.decoder", "embed"),
+        ("mlm", "lm_head.decoder", "bias"),
+    ),
+    prefix="roberta.",
+    buffers=("roberta.embeddings.position_ids",),
+    architectures={
+        ("classifier",): "RobertaForSequenceClassification",
+        ("mlm",): "RobertaForMaskedLM",
+        (): "RobertaModel",
+    },
+    fields={k: v for k, v in bert.PUBLISHED.fields.items() if k != "max_length"},
+    from_config=_from_config,
+    to_config=_to_config,
+)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from firth.models import xlnet
 from firth.models.model import sized
+from firth.models.published import Published
 from firth.models.xlnet import Encoder
 from firth.tokenizers.frame import GPT
 
@@ -46,11 +47,7 @@ class Config(xlnet.Config):
     untie_r: bool = False
 
 
-# ------------------------------------------------------------------------------------ exchange
-RANGES = xlnet.RANGES
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = GPT
-NAMES = ALIASES = BUFFERS = ()
-PREFIX = ""
-ARCHITECTURES = FIELDS = (
-    FIXED
-) = {}  # transformers dropped it: only Firth's own directories hold one
+# transformers has dropped this family. Only Firth's own directories and workdirs hold one.
+PUBLISHED = Published()

@@ -17,6 +17,7 @@ from firth.layers.transformer import check_body, initializer
 from firth.models import bert
 from firth.models.model import Encoded, sized
 from firth.models.products import relative
+from firth.models.published import Published, layer_modules
 
 # (layers, hidden size): base and large are the published ones.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)} | {
@@ -229,15 +230,35 @@ class Encoder(nn.Module):
         return empty_memory(self.config, rows, length)
 
 
-# ---------------------------------------------------------------- published names (Hugging Face)
-RANGES = {"i": "num_layers"}
+# ----------------------------------------------------------------- published form (Hugging Face)
 FRAME = ((), ("sep",), ("sep", "cls"))  # A <sep> B <sep> <cls>
-NAMES = (
-    ("encoder/word", "transformer.word_embedding", "embed"),
-    ("encoder/mask_embedding", "transformer.mask_emb", "raw"),
-    *(
-        (f"encoder/stack/layer_{{i}}/{ours}", f"transformer.layer.{{i}}.{theirs}", kind)
-        for ours, theirs, kind in (
+
+
+def _from_config(spec: dict, config: dict, where: str):
+    """Set `clamp_len`, which config.json calls -1 for no limit, and the one rate of dropout."""
+    clamp = config.get("clamp_len", -1)
+    if type(clamp) is not int:
+        raise FirthError(f"{where}: clamp_len={clamp!r}, expected an integer (-1: no limit)")
+    spec["clamp_len"] = max(clamp, 0)
+    spec["attention_dropout"] = spec["dropout"]
+
+
+def _to_config(config: dict, spec: dict):
+    """Set `clamp_len` and the width of a head; refuse shared biases."""
+    if not spec["untie_r"]:
+        raise FirthError(
+            "the published layout has biases for every layer; model.untie_r=False shares them"
+        )
+    config["clamp_len"] = spec["clamp_len"] or -1
+    config["d_head"] = spec["hidden_size"] // spec["num_heads"]
+
+
+PUBLISHED = Published(
+    modules=(
+        ("encoder/word", "transformer.word_embedding", "embed"),
+        ("encoder/mask_embedding", "transformer.mask_emb", "raw"),
+        *layer_modules(
+            "transformer.layer.{i}",
             ("attention/query", "rel_attn.q", "raw"),
             ("attention/key", "rel_attn.k", "raw"),
             ("attention/value", "rel_attn.v", "raw"),
@@ -251,57 +272,39 @@ NAMES = (
             ("mlp_in", "ff.layer_1", "dense"),
             ("mlp_out", "ff.layer_2", "dense"),
             ("mlp_norm", "ff.layer_norm", "norm"),
-        )
+        ),
+        ("lm", "lm_loss", "bias"),
+        ("classifier/hidden", "sequence_summary.summary", "dense"),
+        ("classifier/dense", "logits_proj", "dense"),
     ),
-    ("lm", "lm_loss", "bias"),
-    ("classifier/hidden", "sequence_summary.summary", "dense"),
-    ("classifier/dense", "logits_proj", "dense"),
+    tied=(("encoder/word", "lm_loss", "embed"),),
+    prefix="transformer.",
+    architectures={
+        ("classifier",): "XLNetForSequenceClassification",
+        ("lm",): "XLNetLMHeadModel",
+        (): "XLNetModel",
+    },
+    fields={
+        "vocab_size": "vocab_size",
+        "num_layers": "n_layer",
+        "hidden_size": "d_model",
+        "num_heads": "n_head",
+        "intermediate_size": "d_inner",
+        "activation": "ff_activation",
+        "norm_epsilon": "layer_norm_eps",
+        "dropout": "dropout",
+        "init_stddev": "initializer_range",
+        "classifier_dropout": "summary_last_dropout",
+    },
+    fixed={
+        "attn_type": "bi",
+        "untie_r": True,
+        "same_length": False,
+        "summary_type": "last",
+        "summary_use_proj": True,
+        "summary_activation": "tanh",
+        "quantization_config": None,
+    },
+    from_config=_from_config,
+    to_config=_to_config,
 )
-ALIASES = (("encoder/word", "lm_loss", "embed"),)
-PREFIX = "transformer."
-BUFFERS = ()
-ARCHITECTURES = {
-    ("classifier",): "XLNetForSequenceClassification",
-    ("lm",): "XLNetLMHeadModel",
-    (): "XLNetModel",
-}
-FIELDS = {
-    "vocab_size": "vocab_size",
-    "num_layers": "n_layer",
-    "hidden_size": "d_model",
-    "num_heads": "n_head",
-    "intermediate_size": "d_inner",
-    "activation": "ff_activation",
-    "norm_epsilon": "layer_norm_eps",
-    "dropout": "dropout",
-    "init_stddev": "initializer_range",
-    "classifier_dropout": "summary_last_dropout",
-}
-FIXED = {
-    "attn_type": "bi",
-    "untie_r": True,
-    "same_length": False,
-    "summary_type": "last",
-    "summary_use_proj": True,
-    "summary_activation": "tanh",
-    "quantization_config": None,
-}
-
-
-def from_published(spec: dict, config: dict, where: str):
-    """Fill in what the layout says in another way."""
-    clamp = config.get("clamp_len", -1)
-    if type(clamp) is not int:
-        raise FirthError(f"{where}: clamp_len={clamp!r}, expected an integer (-1: no limit)")
-    spec["clamp_len"] = max(clamp, 0)
-    spec["attention_dropout"] = spec["dropout"]
-
-
-def to_published(config: dict, spec: dict):
-    """The same in the other direction."""
-    if not spec["untie_r"]:
-        raise FirthError(
-            "the published layout has biases for every layer; model.untie_r=False shares them"
-        )
-    config["clamp_len"] = spec["clamp_len"] or -1
-    config["d_head"] = spec["hidden_size"] // spec["num_heads"]

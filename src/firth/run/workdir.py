@@ -8,22 +8,21 @@ from pathlib import Path
 from firth.models.heads import find_head
 from firth.storage.local import held, write_text
 from firth.training.journal import describe_environment
+from firth.weights.description import NAME, Description, to_json
 
 
 def describe_run(run, workdir: Path):
     """Write env.txt, and what reads the checkpoints later: model.json and the tokenizer."""
     write_text(workdir / "env.txt", describe_environment())
-    described = {
-        "firth": 1,
-        "model": run.spec,
-        "heads": [head for head in run.model.heads if find_head(head).saved],
-        "num_labels": run.model.num_labels,
-        "labels": list(run.task.labels) if run.task and run.task.labels else None,
-        "regression": bool(run.task and run.task.kind == "regression"),
-        "best": run.best,
-        "generator": run.generator,
-    }
-    write_text(workdir / "model.json", json.dumps(described, indent=2) + "\n")
+    description = Description(
+        spec=run.spec,
+        heads=tuple(head for head in run.model.heads if find_head(head).saved),
+        num_labels=run.model.num_labels,
+        labels=run.task.labels if run.task else None,
+        regression=bool(run.task and run.task.kind == "regression"),
+    )
+    whole = to_json(description, best=run.best, generator=run.generator)
+    write_text(workdir / NAME, json.dumps(whole, indent=2) + "\n")
     if not (workdir / "tokenizer").exists():
         temporary = workdir / f".tokenizer.{os.getpid()}"
         run.tokenizer.save(temporary)

@@ -1,1 +1,1 @@
-"""Weights in and out: Firth's own directories, published ones, and those of the original code."""
+"""Read and write models: Firth's directories, published ones, and original checkpoints."""

@@ -1,7 +1,7 @@
-"""Tensors of published files that are no parameters: nothing in them is learned.
+"""Tensors of published files that are not parameters: position ids and causal masks.
 
-A family's BUFFERS lists their names, {i} standing for a number. What they hold follows from the
-last part of the name and from the rows of the position table.
+`Published.buffers` of a family lists their names, with {i} for a number. The last part of the name
+and the number of positions determine their values, so Firth checks them and makes them anew.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.models.model import family
 
-# last part of the name -> (shape for n rows, value for n rows, the value in words)
+# last part of the name -> (shape, value, value in words), each for n positions
 KINDS = {
     "position_ids": (lambda n: (1, n), lambda n: np.arange(n)[None], "0 .. {last}"),
     "bias": (
@@ -26,24 +26,25 @@ KINDS = {
 
 def named(name: str, spec: dict) -> bool:
     """Whether this published name is that of a buffer."""
-    return re.sub(r"(?<=\.)\d+(?=\.)", "{i}", name) in family(spec["family"]).BUFFERS
+    pattern = re.sub(r"(?<=\.)\d+(?=\.)", "{i}", name)
+    return pattern in family(spec["family"]).PUBLISHED.buffers
 
 
 def value(name: str, spec: dict) -> np.ndarray:
-    """What the buffer holds."""
+    """The value of a buffer."""
     return KINDS[name.split(".")[-1]][1](_positions(spec))
 
 
 def check(name: str, tensor: np.ndarray, spec: dict, where):
-    """Raise FirthError unless `tensor` is what the buffer holds."""
+    """Raise FirthError unless `tensor` has the value of the buffer."""
     shape, _, words = KINDS[name.split(".")[-1]]
     rows = _positions(spec)
-    # The shape first: a claimed max_length may be too large to make the value at all.
+    # The shape comes first: a file may claim a max_length whose buffer does not fit into memory.
     if tensor.shape != shape(rows) or not np.array_equal(
         tensor, value(name, spec).astype(tensor.dtype)
     ):
-        held = words.format(n=rows, last=rows - 1)
-        raise FirthError(f"{where}: {name} is not {held}, as it always is")
+        expected = words.format(n=rows, last=rows - 1)
+        raise FirthError(f"{where}: {name} is not {expected}, as it always is")
 
 
 def _positions(spec: dict) -> int:

@@ -1,8 +1,8 @@
-"""The original checkpoint of GPT (openai/finetune-transformer-lm), by its published names.
+"""Read the original checkpoint of GPT (openai/finetune-transformer-lm) under published names.
 
-params_shapes.json lists the shapes of all tensors in order; params_0.npy, params_1.npy ... hold
-their numbers one after the other, cut without regard to where a tensor ends. First come the
-positions and the tokens, then twelve tensors a layer.
+params_shapes.json lists the shapes of all tensors: the position table, the word table, then twelve
+tensors for each layer. params_0.npy, params_1.npy ... are one long array of all their numbers; a
+tensor may begin in one file and end in another.
 """
 
 import math
@@ -32,14 +32,14 @@ LAYER = (  # published names of a layer's tensors
 
 
 def find(path: Path) -> bool:
-    """Whether a folder holds such a checkpoint."""
+    """Whether a folder holds an original checkpoint of GPT."""
     return (path / SHAPES).is_file()
 
 
 def read_original(path: Path) -> tuple[dict, dict]:
     """(config.json, {published name: array}) of a folder with the original checkpoint of GPT.
 
-    Raises FirthError where files are missing, damaged or of another system.
+    Raises FirthError if files are missing, damaged or not GPT's.
     """
     file = path / SHAPES
     shapes = read_json(file, list)
@@ -84,7 +84,7 @@ def _is_shape(shape) -> bool:
 
 
 def _numbers(path: Path) -> np.ndarray:
-    """Everything in params_0.npy, params_1.npy ..., float32 [n]."""
+    """The arrays of params_0.npy, params_1.npy ... in one, float32 [n]."""
     parts = []
     while (file := path / f"params_{len(parts)}.npy").is_file():
         try:

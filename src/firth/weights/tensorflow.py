@@ -1,8 +1,8 @@
-"""The original TensorFlow checkpoints of BERT, ALBERT, ELECTRA and XLNet, by published names.
+"""Read the original TensorFlow checkpoints of BERT, ALBERT, ELECTRA and XLNet.
 
-Their authors' code names a variable by its scopes. These tables turn such a
-name into the one that the same tensor has in the Hugging Face layout, and
-`firth.weights.published` does the rest. Optimiser slots and the step are left out.
+The original code names a variable by its scopes. The tables here turn such a name into the
+published (Hugging Face) name of the same tensor, which `firth.weights.names` reads. Optimiser slots
+and the step are skipped.
 """
 
 import re
@@ -15,7 +15,7 @@ from firth.storage.local import read_json
 from firth.weights.tensorflow_files import read_checkpoint
 
 IGNORED = r"(adam_m|adam_v|lamb_m|lamb_v|global_step)($|/)|^(beta[12]_power)$"
-# In order; each is applied to what the one before it made of a name.
+# (regular expression, replacement), applied one after the other.
 COMMON = (
     (r"/", "."),
     (r"layer_(\d+)\.", r"layer.\1."),
@@ -28,6 +28,7 @@ COMMON = (
     (r"^output_bias$", "classifier.bias"),
 )
 PER_LAYER = ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")  # XLNet: one array for all layers
+# Further rules of each family, applied after COMMON.
 FAMILIES = {
     "bert": (),
     "albert": (
@@ -59,7 +60,8 @@ FAMILIES = {
         (r"^discriminator_predictions\.dense_1\.", "discriminator_predictions.dense_prediction."),
     ),
 }  # fmt: skip
-# The generator of an ELECTRA checkpoint stands beside the discriminator, on its embeddings.
+# Last rules for the generator of an ELECTRA checkpoint. It shares the discriminator's embeddings;
+# the first rule drops the rest of the discriminator by giving it an empty name.
 GENERATOR = (
     (r"^(electra\.(encoder|embeddings_project)|discriminator_predictions)\b.*", ""),
     (r"^generator\.", "electra."),
@@ -81,9 +83,9 @@ def find(path: Path) -> Path | None:
 def read_original(path: Path, part: str = "model") -> tuple[dict, dict]:
     """(config.json, {published name: array}) of a folder with a TensorFlow checkpoint.
 
-    `part` "generator" takes the generator of an ELECTRA checkpoint instead of its discriminator.
+    `part` "generator" reads the generator of an ELECTRA checkpoint instead of its discriminator.
 
-    Raises FirthError where the files are damaged or of another system.
+    Raises FirthError if files are missing, damaged or of another family.
     """
     prefix = find(path)
     variables = {
@@ -99,34 +101,37 @@ def read_original(path: Path, part: str = "model") -> tuple[dict, dict]:
         rules += GENERATOR
     tensors = {}
     for name, tensor in variables.items():
-        theirs = name
+        published = name
         for pattern, replacement in rules:
-            theirs = re.sub(pattern, replacement, theirs)
-        if theirs and (family != "electra" or part == "generator" or _of_model(name)):
-            tensors[theirs] = tensor.T if name.endswith("/kernel") and tensor.ndim == 2 else tensor
+            published = re.sub(pattern, replacement, published)
+        if published and (family != "electra" or part == "generator" or _of_model(name)):
+            transposed = name.endswith("/kernel") and tensor.ndim == 2
+            tensors[published] = tensor.T if transposed else tensor
     return _config(path, family, tensors), tensors
 
 
 def _by_layer(variables: dict) -> dict:
-    """XLNet's variables with one array a layer for what all layers hold in one (or share)."""
-    found = {}
+    """XLNet's variables, with those of PER_LAYER split into (or copied to) one for each layer."""
+    split = {}
     layers = len({m[0] for name in variables if (m := re.search(r"/layer_\d+/", name))})
     for name, tensor in variables.items():
         scope, _, last = name.rpartition("/")
         if last not in PER_LAYER:
-            found[name] = tensor
+            split[name] = tensor
             continue
         shared = tensor.ndim == (3 if last == "seg_embed" else 2)  # untie_r=False
         for i in range(layers if shared else len(tensor)):
-            found[f"{scope}/layer_{i}/rel_attn/{last}"] = tensor if shared else tensor[i]
-    return found
+            split[f"{scope}/layer_{i}/rel_attn/{last}"] = tensor if shared else tensor[i]
+    return split
 
 
 def _of_model(name: str) -> bool:
+    """Whether a variable of ELECTRA is not the generator's."""
     return not name.startswith(("generator/", "generator_predictions/"))
 
 
 def _family(path: Path, variables: dict, prefix: Path) -> str:
+    """The family that the folder's config or the names of the variables tell."""
     for file, family in CONFIGS.items():
         if (path / file).is_file():
             return family
@@ -146,7 +151,7 @@ def _family(path: Path, variables: dict, prefix: Path) -> str:
 
 
 def _config(path: Path, family: str, tensors: dict[str, np.ndarray]) -> dict:
-    """The config.json of the checkpoint; ELECTRA has none, so its shapes have to say it all."""
+    """The config.json of the checkpoint. ELECTRA's is inferred from the shapes: it has no file."""
     if family == "xlnet":
         config = read_json(path / "xlnet_config.json")
         activation = {"gelu": "gelu_new"}.get(config.get("ff_activation"), "relu")

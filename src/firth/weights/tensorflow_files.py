@@ -1,7 +1,7 @@
-"""Tensors of a TensorFlow checkpoint (`NAME.index`, `NAME.data-00000-of-0000N`), read without it.
+"""Read a TensorFlow checkpoint (`NAME.index`, `NAME.data-00000-of-0000N`) without TensorFlow.
 
-The index is a sorted string table (LevelDB's format, never compressed here) of names to
-`BundleEntryProto`s, which say in which data file, where and in what type a tensor's bytes stand.
+The index is a sorted string table in LevelDB's format, uncompressed. It maps the name of a tensor
+to a `BundleEntryProto`: dtype, shape, data file, and the place of its bytes there.
 """
 
 import struct
@@ -19,9 +19,9 @@ DTYPES = {1: np.float32, 2: np.float64, 3: np.int32, 9: np.int64, 19: np.float16
 
 
 def read_checkpoint(prefix: Path) -> dict[str, np.ndarray]:
-    """{name: array} of every tensor of a type in DTYPES; arrays are mapped from the files.
+    """{name: array} of every tensor of a dtype in DTYPES, memory-mapped.
 
-    Raises FirthError naming the file for what is missing, truncated or not a checkpoint.
+    Raises FirthError naming the file that is missing, truncated or not a checkpoint.
     """
     index = prefix.with_name(prefix.name + ".index")
     try:
@@ -69,7 +69,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """(key, value) of a block; a key is given by what it shares with the one before it."""
+    """(key, value) of a block. A key is stored as a prefix of the key before it, and the rest."""
     block = data[offset : offset + size + _TRAILER]
     if len(block) < size + _TRAILER or block[size]:
         raise ValueError("a block is cut off or compressed")
@@ -86,7 +86,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
 
 
 def _fields(message: bytes) -> dict[int, list]:
-    """{field number: values} of a protocol buffer: ints, or bytes of what has a length."""
+    """{field number: values} of a protocol buffer: ints, or bytes for length-delimited fields."""
     fields, place = {}, 0
     while place < len(message):
         tag, place = _varint(message, place)
@@ -106,12 +106,12 @@ def _fields(message: bytes) -> dict[int, list]:
 
 
 def _shape(message: bytes) -> tuple[int, ...]:
-    """Of a TensorShapeProto."""
+    """The shape in a TensorShapeProto."""
     return tuple(_fields(dim).get(1, [0])[0] for dim in _fields(message).get(2, []))
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """(an integer of seven bits a byte, the place after it)."""
+    """(a variable-length integer, seven bits a byte; the place after it)."""
     value = shift = 0
     while True:
         byte = data[place]

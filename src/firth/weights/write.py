@@ -1,4 +1,4 @@
-"""Writing models: Firth directories and published ones, complete or not at all."""
+"""Write models as Firth directories and published ones: complete, or not at all."""
 
 import contextlib
 import errno
@@ -15,10 +15,12 @@ from flax.traverse_util import flatten_dict
 from firth.errors import FirthError
 from firth.models.model import parameter_count
 from firth.storage.local import sha256
-from firth.weights import published
+from firth.weights.config import architecture, read_config, write_config
+from firth.weights.description import NAME, to_json
+from firth.weights.names import canonical, name_table, tensor_for, write_tensors
 from firth.weights.read import INDEX, VOCABULARIES, WEIGHTS, Saved
 
-COMPANIONS = (  # files of a model directory that are carried over as they are
+COMPANIONS = (  # files of a model directory that are copied unchanged
     *VOCABULARIES,
     "merges.txt",
     "tokenizer_config.json",
@@ -26,111 +28,106 @@ COMPANIONS = (  # files of a model directory that are carried over as they are
     "added_tokens.json",
     "README.md",
 )
+# In safetensors -> in numpy; only buffers are integers or booleans.
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "I64": "int64"}
-DTYPES |= {"U8": "uint8", "BOOL": "bool"}  # of buffers
+DTYPES |= {"U8": "uint8", "BOOL": "bool"}
 
 
 def write_firth(directory, saved: Saved, overwrite: bool = False):
     """Write a Firth directory: model.json, params.safetensors and the tokenizer's files.
 
-    Raises FirthError when `directory` holds something and `overwrite` is not set.
+    Raises FirthError if `directory` is not empty and `overwrite` is not set.
     """
     with new_directory(directory, overwrite) as folder:
         file = folder / "params.safetensors"
         _write_safetensors(file, flatten_dict(saved.params, sep="/"), metadata=None)
-        digest = sha256(file)
         _copy_companions(saved, folder)
-        whole = {
-            "firth": 1,
-            "model": saved.spec,
-            "heads": list(saved.heads),
-            "num_labels": saved.num_labels,
-            "labels": list(saved.labels) if saved.labels else None,
-            "regression": saved.regression,
-            "sha256": digest,
-        }
+        more = {"sha256": sha256(file)}
         if saved.published:
-            whole["published"] = saved.published
-        (folder / "model.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+            more["published"] = saved.published
+        text = json.dumps(to_json(saved, **more), indent=1) + "\n"
+        (folder / NAME).write_text(text, encoding="utf-8")
 
 
 def write_published(directory, saved: Saved, overwrite: bool = False):
     """Write the published layout, which transformers loads.
 
-    A model that still is what it was published as gets the bytes that it was published as.
-    Raises FirthError when `directory` holds something and `overwrite` is not set.
+    An unchanged model is written as the files that it was published as, byte for byte.
+    Raises FirthError if `directory` is not empty and `overwrite` is not set.
     """
     with new_directory(directory, overwrite) as folder:
-        if _is_original(saved):
-            _write_original(folder, saved)
+        if _is_unchanged(saved):
+            _write_unchanged(folder, saved)
         else:
-            _write_current(folder, saved)
+            _write_anew(folder, saved)
         _copy_companions(saved, folder)
         if not (folder / "README.md").exists():
             (folder / "README.md").write_text(model_card(saved), encoding="utf-8")
 
 
-def _write_current(folder: Path, saved: Saved):
-    """config.json and model.safetensors as today's transformers writes them, in float32."""
+def _write_anew(folder: Path, saved: Saved):
+    """Write config.json and model.safetensors as current transformers does, in float32."""
     flat = flatten_dict(saved.params, sep="/")
-    tensors = published.write_tensors(flat, saved.spec, saved.heads)
+    tensors = write_tensors(flat, saved.spec, saved.heads)
     _write_safetensors(folder / WEIGHTS, tensors, metadata={"format": "pt"})
     base = json.loads(saved.published["config"]) if saved.published else {}
     tokenizer = saved.tokenizer()
-    config = published.write_config(saved, base, tokenizer and tokenizer.pad_id)
+    config = write_config(saved, base, tokenizer and tokenizer.pad_id)
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     (folder / "config.json").write_text(text, encoding="utf-8")
 
 
-def _is_original(saved: Saved) -> bool:
-    """Whether the files that the model was published as hold exactly this model."""
+def _is_unchanged(saved: Saved) -> bool:
+    """Whether the files that the model was published as can hold exactly this model."""
     if not saved.published or not saved.published.get("files"):
         return False
     try:
         return _same_description(saved) and _same_tensors(saved)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise FirthError(
-            f"{saved.source / 'model.json'}: the section `published` is damaged; remove it to have "
+            f"{saved.source / NAME}: the section `published` is damaged; remove it to have "
             "the model written anew"
         ) from None
 
 
 def _same_description(saved: Saved) -> bool:
-    described = published.read_config(json.loads(saved.published["config"]), "published")
-    regression = described["regression"] and "classifier" in saved.heads
+    """Whether the config.json says the same. It does not say whether there is a pooler."""
+    before = read_config(json.loads(saved.published["config"]), "published")
+    regression = before.regression and "classifier" in saved.heads
     return (
-        described["spec"] | {"pooler": None} == saved.spec | {"pooler": None}
-        and described["num_labels"] == saved.num_labels
-        and described["labels"] == saved.labels
+        before.spec | {"pooler": None} == saved.spec | {"pooler": None}
+        and before.num_labels == saved.num_labels
+        and before.labels == saved.labels
         and regression == saved.regression
     )
 
 
 def _same_tensors(saved: Saved) -> bool:
-    """Whether the headers name every parameter, with its shape and a dtype that loses nothing."""
+    """Whether the headers name every parameter, with its shape and a dtype that can hold it."""
     flat = flatten_dict(saved.params, sep="/")
-    table = published.name_table(saved.spec, saved.heads)
-    held = set()
+    table = name_table(saved.spec, saved.heads)
+    names = set()
     for filename, header in saved.published["files"].items():
         if Path(filename).name != filename:
             raise ValueError(filename)
         for name, dtype, shape in _entries(header):
-            array = published.tensor_for(name, flat, saved.spec, table)
+            array = tensor_for(name, flat, saved.spec, table)
             if array is None or list(array.shape) != shape or not _exact(array, dtype):
                 return False
-            held.add(published.canonical(name, saved.spec, table))
-    return {table[name].path for name in held if name in table} == set(flat)
+            names.add(canonical(name, saved.spec, table))
+    return {table[name].path for name in names if name in table} == set(flat)
 
 
-def _write_original(folder: Path, saved: Saved):
+def _write_unchanged(folder: Path, saved: Saved):
+    """Write the files that the model was published as."""
     flat = flatten_dict(saved.params, sep="/")
-    table = published.name_table(saved.spec, saved.heads)
+    table = name_table(saved.spec, saved.heads)
     for filename, header in saved.published["files"].items():
         with (folder / filename).open("wb") as file:
             text = header.encode()
             file.write(len(text).to_bytes(8, "little") + text)
             for name, dtype, _ in _entries(header):
-                array = published.tensor_for(name, flat, saved.spec, table)
+                array = tensor_for(name, flat, saved.spec, table)
                 file.write(array.astype(dtype, order="C").tobytes())
     for name, text in (("config.json", "config"), (INDEX, "index")):
         if text in saved.published:
@@ -155,11 +152,11 @@ def _exact(array: np.ndarray, dtype: np.dtype) -> bool:
 def _write_safetensors(path: Path, tensors: dict, metadata):
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     path.touch()
-    mode = path.stat().st_mode  # the user's own; the library makes files that only they can read
+    mode = path.stat().st_mode  # the user's default; the library's files are for the owner alone
     try:
         safetensors.numpy.save_file(whole, path, metadata)
         path.chmod(mode)
-    except safetensors.SafetensorError as error:  # how the library reports a full disk
+    except safetensors.SafetensorError as error:  # a full disk, for instance
         raise OSError(errno.EIO, str(error), str(path)) from None
 
 
@@ -173,10 +170,10 @@ def _copy_companions(saved: Saved, folder: Path):
 
 @contextlib.contextmanager
 def new_directory(directory, overwrite: bool = False):
-    """A temporary directory beside `directory` that takes its place when the block succeeds.
+    """Yield a temporary directory that replaces `directory` if the block succeeds.
 
-    Raises FirthError when `directory` is a file, or holds anything (with `overwrite`: anything but
-    a model directory), and when it cannot be written.
+    Raises FirthError if `directory` is a file or is not empty, and if it cannot be written. With
+    `overwrite` it may hold a model directory, and nothing else.
     """
     target = Path(os.path.realpath(directory))
     if target.exists() and not target.is_dir():
@@ -184,8 +181,8 @@ def new_directory(directory, overwrite: bool = False):
     if target.is_dir() and any(target.iterdir()):
         if not overwrite:
             raise FirthError(f"{directory} is not empty; choose another, or overwrite it")
-        described = any((target / name).is_file() for name in ("model.json", "config.json"))
-        if not described or not all(entry.is_file() for entry in target.iterdir()):
+        is_model = any((target / name).is_file() for name in (NAME, "config.json"))
+        if not is_model or not all(entry.is_file() for entry in target.iterdir()):
             raise FirthError(
                 f"{directory} is not only a model directory (it has folders, or no config.json); "
                 "it is not overwritten"
@@ -211,10 +208,10 @@ def new_directory(directory, overwrite: bool = False):
 
 
 def model_card(saved: Saved) -> str:
-    """README.md of a model that has none: what it is and how to load it."""
+    """A README.md that says what the model is and how to load it."""
     tags = {"classifier": "text-classification", "mlm": "fill-mask", "lm": "text-generation"}
     task = next((tag for head, tag in tags.items() if head in saved.heads), None)
-    spec, name = saved.spec, published.architecture(saved)
+    spec, name = saved.spec, architecture(saved)
     positions = f"up to {spec['max_length']:,} positions" if "max_length" in spec else "any length"
     labels = f", labels {', '.join(saved.labels)}" if saved.labels else ""
     return f"""---
