@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from firth.configs import bert
 from helpers.runs import arguments, assert_same_bytes, logged, make_store
 
 from firth import recipe
 from firth.cli import main
+from firth.configs import bert
 from firth.run.outline import outline
 from firth.training.optim import create_schedule
 
