@@ -184,6 +184,24 @@ def test_a_packaged_recipe_is_found_by_its_bare_name_and_the_users_own_comes_fir
     assert recipe.read_recipe("bert.py:mini").to_dict()["size"] == "mini"
 
 
+def test_a_file_without_get_config_is_no_recipe(mine):
+    assert (recipe.SHIPPED / "common.py").is_file() and "common.py" not in recipe.shipped()
+    for name in ("common.py", "__init__.py"):
+        with pytest.raises(FirthError, match=rf"no recipe '{name}': not a file, and Firth ships"):
+            recipe.find(name)
+    (mine / "other.py").write_text("steps = 3\n")
+    with pytest.raises(FirthError, match=r"other\.py is no recipe: it has no get_config"):
+        read("--config=other.py", "--workdir=w")
+
+
+def test_what_a_recipe_itself_raises_is_told_in_one_line(mine):
+    (mine / "wrong.py").write_text("def get_config(arg=None):\n    return arg.size\n")
+    for overrides in ([], ["--config.steps=5"]):
+        with pytest.raises(FirthError, match="no attribute 'size'") as error:
+            read("--config=wrong.py", "--workdir=w", *overrides)
+        assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
+
+
 def test_colons_and_equal_signs_in_an_argument_survive():
     config = recipe.read_recipe("finetune.py:task=tfds:glue/sst2,init=hf:org/name")
     assert config.data.task == "tfds:glue/sst2" and config.init_from == "hf:org/name"

@@ -75,16 +75,26 @@ def suggest(name: str, known) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(sorted(known))}"
 
 
+def is_recipe(path: Path) -> bool:
+    """Whether a file is one that has `get_config`; common.py is there for recipes to import."""
+    return path.is_file() and b"get_config" in path.read_bytes()
+
+
+def shipped() -> list[str]:
+    """File names of the recipes that Firth ships."""
+    return sorted(path.name for path in SHIPPED.glob("*.py") if is_recipe(path))
+
+
 def find(path: str) -> str:
     """Path of a recipe: the user's own file, or the one of that name that Firth ships."""
     name, separator, arg = path.partition(":")
     if Path(name).is_file():
+        if not is_recipe(Path(name)):
+            raise FirthError(f"{name} is no recipe: it has no get_config")
         return path
-    packaged = SHIPPED / Path(name).name
-    if packaged.is_file():
-        return f"{packaged}{separator}{arg}"
-    shipped = sorted(file.name for file in SHIPPED.glob("[!_]*.py"))
-    raise FirthError(f"no recipe {name!r}: not a file, and Firth ships {', '.join(shipped)}")
+    if Path(name).name not in shipped():
+        raise FirthError(f"no recipe {name!r}: not a file, and Firth ships {', '.join(shipped())}")
+    return f"{SHIPPED / Path(name).name}{separator}{arg}"
 
 
 def from_command_line(argv: list[str], *, prog: str):
@@ -176,11 +186,11 @@ def _with_found_recipe(argv):
 
 def _unknown_field(argv, recipe, error) -> str:
     """One line for an override of a field that the recipe does not have."""
-    known = flatten(read_recipe(recipe))
-    for item in argv:
-        name = item.lstrip("-").split("=")[0]
-        field = name.removeprefix("config.")
-        if name.startswith("config.") and field not in known:
+    names = (item.lstrip("-").split("=")[0] for item in argv)
+    fields = [name.removeprefix("config.") for name in names if name.startswith("config.")]
+    known = flatten(read_recipe(recipe)) if fields else {}  # which fails where the recipe does
+    for field in fields:
+        if field not in known:
             return f"the recipe has no field {field!r}{suggest(field, known)}"
     return _explain(error)
 
