@@ -1,5 +1,6 @@
 """Recipes: found, read, overridden and recorded; every slip is one clear line."""
 
+import importlib
 import json
 import sys
 
@@ -301,6 +302,26 @@ def test_a_run_from_before_a_field_goes_on_as_it_was(tmp_path):
     recipe.record(config_of(), tmp_path)
     with pytest.raises(FirthError, match=r"reduce_dtype: 'float32' there, 'bfloat16' now"):
         recipe.record(config_of(reduce_dtype="bfloat16"), tmp_path)
+
+
+def test_a_recipe_without_later_fields_has_what_was_before_them(mine):
+    text = (mine / "mine.py").read_text().replace("return c", "c.nonfinite = 'skip'; return c")
+    (mine / "mine.py").write_text(text)
+    for config in (read("--config=mine.py", "--workdir=w")[0], recipe.read_recipe("mine.py")):
+        assert config.is_locked
+        assert config.nonfinite == "skip" and config.spike.policy == "rollback"
+        assert config.reduce_dtype == "float32" and not config.mesh.zero1
+        assert config.rollback.to_dict() == {"batches": 100, "limit": 3}
+        assert "model" not in config, "a family has its own defaults"
+    with pytest.raises(FirthError, match="has no field 'reduce_dtype'"):
+        read("--config=mine.py", "--workdir=w", "--config.reduce_dtype=bfloat16")
+
+
+def test_every_recipe_that_ships_has_the_later_fields():
+    for name in recipe.shipped():
+        own = importlib.import_module(f"firth.configs.{name.removesuffix('.py')}").get_config()
+        later = {field for field in recipe.LATER if not field.startswith("model.")}
+        assert later <= recipe.flatten(own).keys(), name
 
 
 def test_a_folder_that_is_no_workdir(tmp_path):

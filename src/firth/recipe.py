@@ -27,9 +27,20 @@ FREE = (
     "settings",
 )
 
-# Fields that recipes did not always have, and what a run without one did.
-LATER = {"reduce_dtype": "float32", "spike.deviations": 0.0, "spike.window": 100}
-LATER |= {"model.init_stddev": 0.02}
+# Fields that recipes did not always have, and what a run without one did. They stay as they are
+# when what recipes have in common (configs/common.py) changes: old workdirs go on by them.
+LATER = {
+    "reduce_dtype": "float32",
+    "reduce_async": False,
+    "mesh.zero1": False,
+    "nonfinite": "stop",
+    "spike.policy": "rollback",
+    "spike.deviations": 0.0,
+    "spike.window": 100,
+    "rollback.batches": 100,
+    "rollback.limit": 3,
+    "model.init_stddev": 0.02,
+}
 
 # Fields that say how a finished run is measured, and may be others than it was trained with.
 MEASURING = ("eval", "data.heldout_store")
@@ -114,7 +125,7 @@ def from_command_line(argv: list[str], *, prog: str):
     config = _config(values, [prog, *argv], recipe)
     if not (workdir := values.workdir):
         raise FirthError(f"--workdir is required; see {prog} --help")
-    return config, workdir if is_url(workdir) else Path(workdir)
+    return completed(config), workdir if is_url(workdir) else Path(workdir)
 
 
 HELP = """usage: {prog} --config RECIPE[:ARGUMENTS] --workdir DIR [--config.FIELD=VALUE ...]
@@ -147,7 +158,7 @@ def read_recipe(path: str, overrides=()) -> ml_collections.ConfigDict:
     """
     found = find(path)
     argv = ["firth", f"--config={found}", *overrides]
-    return _config(_flag_values(argv), argv, found)
+    return completed(_config(_flag_values(argv), argv, found))
 
 
 def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.ConfigDict:
@@ -188,7 +199,10 @@ def _unknown_field(argv, recipe, error) -> str:
     """One line for an override of a field that the recipe does not have."""
     names = (item.lstrip("-").split("=")[0] for item in argv)
     fields = [name.removeprefix("config.") for name in names if name.startswith("config.")]
-    known = flatten(read_recipe(recipe)) if fields else {}  # which fails where the recipe does
+    if not fields:
+        return _explain(error)
+    argv = ["firth", f"--config={recipe}"]
+    known = flatten(_config(_flag_values(argv), argv, recipe))  # fails where the recipe does
     for field in fields:
         if field not in known:
             return f"the recipe has no field {field!r}{suggest(field, known)}"
@@ -259,7 +273,17 @@ def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict,
             changed[name] = _like(known[name], text)
         except ValueError:
             raise FirthError(f"{item}: expected a value like {known[name]!r}") from None
-    return with_fields(config, changed), changed
+    return with_fields(completed(config), changed), changed
+
+
+def completed(config) -> ml_collections.ConfigDict:
+    """A copy of a config with the fields of LATER that it lacks.
+
+    Those of a model are left out: its family has them as defaults.
+    """
+    found = flatten(config)
+    missing = {k: v for k, v in LATER.items() if k not in found and not k.startswith("model.")}
+    return with_fields(config, missing)
 
 
 def with_fields(config, changes: dict) -> ml_collections.ConfigDict:
