@@ -22,8 +22,7 @@ Departures from the paper and its code:
   calls it swapped. Here as in the code, which the released models learned from.
 """
 
-import ml_collections
-
+from firth.configs import common
 from firth.errors import FirthError
 from firth.models.albert import size
 from firth.recipe import parse_arg
@@ -33,20 +32,13 @@ def get_config(arg=None):
     arg = parse_arg(arg, size="base", length=512, version=2)
     if arg.version not in (1, 2):
         raise FirthError(f"albert.py: version={arg.version}; expected 1 or 2")
-    dropout = 0.1 if arg.version == 1 and arg.size != "xxlarge" else 0.0
-    c = ml_collections.ConfigDict()
+    dropout = 0.1 if arg.version == 1 and arg.size != "xxlarge" else 0.0  # section 4.8
+    c = common.pretraining(steps=125_000, batch_size=4096)  # section 4.1
 
-    c.seed = 0
-    c.steps = 125_000
-    c.until = 0  # end after so many of these steps; 0: after all
-    c.batch_size = 4096  # rows an update, over all devices
-    c.accumulate = 1  # micro-batches an update; exact for weighted losses
-
-    c.model = dict(
-        family="albert",
-        vocab_size=0,  # 0: that of the tokenizer
+    c.model = common.bert_like(
+        "albert",
         **size(arg.size),
-        num_groups=1,
+        num_groups=1,  # section 3.1: all layers share their parameters
         inner_layers=1,
         max_length=512,
         type_vocab_size=2,
@@ -55,19 +47,12 @@ def get_config(arg=None):
         attention_dropout=dropout,
         pooler=True,
         scan=True,  # one layer is compiled; False unrolls the depth
-        remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
-        fused_attention=False,  # True: TPU kernels, for rows of 512 or 1,024 tokens
-        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 
-    c.data = dict(
-        store="",
+    c.data = common.data(
         view="pairs",
-        order="sop",
+        order="sop",  # section 3.1: the order of two segments
         length=arg.length,
-        heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
-        prefetch=2,
         short_seq_prob=0.1,
         dupe_factor=40,
     )
@@ -75,15 +60,15 @@ def get_config(arg=None):
     c.objective = dict(
         name="mlm",
         pairs="sop",
-        masking="ngram",  # of 1 to 3 words, in proportion to 1/n
+        masking="ngram",  # of 1 to 3 words, in proportion to 1/n; section 4.1
         static=False,
         rate=0.15,
-        max_predictions=20 if arg.length <= 128 else round(0.15 * arg.length),
         mask_rate=0.8,
         random_rate=0.1,
+        max_predictions=20 if arg.length <= 128 else round(0.15 * arg.length),
     )
 
-    c.optimizer = dict(
+    c.optimizer = common.optimizer(
         name="lamb",
         b1=0.9,
         b2=0.999,
@@ -92,25 +77,6 @@ def get_config(arg=None):
         weight_decay=0.01,
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0,
-        multipliers=(),
-        freeze=(),
     )
     c.schedule = dict(name="albert_poly", lr=1.76e-3, warmup=3125 / 125_000)
-    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
-    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
-    c.rollback = dict(batches=100, limit=3)
-
-    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
-    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
-    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
-    c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
-
-    c.log_every = 100
-    c.eval = dict(every=5000, batch_size=256, batches=100)
-    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
-    c.progress = True
-
-    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
-    c.resume = ""  # another run's workdir to go on from, its optimiser included
     return c

@@ -21,54 +21,35 @@ Departures from the paper and its code:
   scores the same vocabulary.
 """
 
-import ml_collections
-
+from firth.configs import common
 from firth.models.distilbert import size
 from firth.recipe import parse_arg
 
+# The teacher's layers that the student starts from; base: scripts/extract.py.
 LAYERS = {"base": "0-2-4-7-9-11", "tiny": "0", "mini": "0-2", "small": "0-2"}
 
 
 def get_config(arg=None):
     arg = parse_arg(arg, size="base", teacher="", layers="", length=512)
     layers = arg.layers or LAYERS.get(arg.size)
-    c = ml_collections.ConfigDict()
+    c = common.pretraining(steps=100_000, batch_size=4000, accumulate=100)
 
-    c.seed = 0
-    c.steps = 100_000
-    c.until = 0  # end after so many of these steps; 0: after all
-    c.batch_size = 4000  # rows an update, over all devices
-    c.accumulate = 100  # micro-batches an update; exact for weighted losses
-
-    c.model = dict(
-        family="distilbert",
-        vocab_size=0,  # 0: that of the tokenizer
+    c.model = common.bert_like(
+        "distilbert",
         **size(arg.size),
         max_length=512,
         activation="gelu",
         dropout=0.1,
         attention_dropout=0.1,
-        scan=False,  # True compiles one layer instead of N
-        remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
-        fused_attention=False,  # True: TPU kernels, for rows of 512 or 1,024 tokens
-        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 
-    c.data = dict(
-        store="",
-        view="packed",
-        mode="documents",
-        length=arg.length,
-        heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
-        prefetch=2,
-    )
+    c.data = common.data(view="packed", mode="documents", length=arg.length)
 
     c.objective = dict(
         name="distill",
         teacher=arg.teacher,
         layers=tuple(int(n) for n in str(layers).split("-")) if layers != "none" else (),
-        soft=5.0,  # weights of the three terms
+        soft=5.0,  # weights of the three terms; section 2 and the README's command
         hard=2.0,
         cosine=1.0,
         temperature=2.0,
@@ -77,12 +58,12 @@ def get_config(arg=None):
         smoothing=0.7,
         static=False,
         rate=0.15,
-        max_predictions=round(0.15 * arg.length),
         mask_rate=0.8,
         random_rate=0.1,
+        max_predictions=round(0.15 * arg.length),
     )
 
-    c.optimizer = dict(
+    c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,
         b2=0.98,
@@ -91,25 +72,6 @@ def get_config(arg=None):
         weight_decay=0.0,
         decay_exclude=("norm/", "bias$"),
         clip_norm=5.0,
-        multipliers=(),
-        freeze=(),
     )
     c.schedule = dict(name="xlnet_poly", lr=5e-4, warmup=0.05)
-    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
-    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
-    c.rollback = dict(batches=100, limit=3)
-
-    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
-    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
-    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
-    c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
-
-    c.log_every = 100
-    c.eval = dict(every=5000, batch_size=256, batches=100)
-    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
-    c.progress = True
-
-    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
-    c.resume = ""  # another run's workdir to go on from, its optimiser included
     return c

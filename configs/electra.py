@@ -21,8 +21,7 @@ Departures from the paper and its code:
   generator as wide as itself. Here it is table 6 with 400k.
 """
 
-import ml_collections
-
+from firth.configs import common
 from firth.errors import FirthError
 from firth.models.electra import size
 from firth.objectives.rtd import VARIANTS
@@ -44,54 +43,35 @@ def get_config(arg=None):
         )
     batch_size, steps, rate, length, width, masked = SETTINGS.get(arg.size, SETTINGS["small"])
     length = arg.length or length
-    c = ml_collections.ConfigDict()
+    c = common.pretraining(steps=steps, batch_size=batch_size)
 
-    c.seed = 0
-    c.steps = steps
-    c.until = 0  # end after so many of these steps; 0: after all
-    c.batch_size = batch_size  # rows an update, over all devices
-    c.accumulate = 1  # micro-batches an update; exact for weighted losses
-
-    c.model = dict(
-        family="electra",
-        vocab_size=0,  # 0: that of the tokenizer
+    c.model = common.bert_like(
+        "electra",
         **size(arg.size),
         max_length=512,
         type_vocab_size=2,
         activation="gelu",
         dropout=0.1,
         attention_dropout=0.1,
-        scan=False,  # True compiles one layer instead of N
-        remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
-        fused_attention=False,  # True: TPU kernels, for rows of 512 or 1,024 tokens
-        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 
-    c.data = dict(
-        store="",
-        view="packed",
-        mode="sentences",
-        length=length,
-        heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
-        prefetch=2,
-    )
+    c.data = common.data(view="packed", mode="sentences", length=length)
 
     c.objective = dict(
         name="rtd",
         masking="token",
         static=False,
         rate=masked,
-        max_predictions=int((masked + 0.005) * length),
         mask_rate=0.85,  # the rest keeps its token; nothing is replaced at random
         random_rate=0.0,
+        max_predictions=int((masked + 0.005) * length),  # configure_pretraining.py
     )
     if arg.variant == "mlm":
         c.objective.update(name="mlm", pairs="none")
     else:
         c.objective.update(
             variant=arg.variant,
-            weight=50.0 if arg.variant.startswith("electra") else 1.0,
+            weight=50.0 if arg.variant.startswith("electra") else 1.0,  # lambda of section 3.2
             generator_weight=1.0,
             temperature=1.0,
             correct=True,  # False: the generator never draws the original token
@@ -102,7 +82,7 @@ def get_config(arg=None):
             legacy_with_replacement=False,  # True: masks as in the released code, about 13.8 %
         )
 
-    c.optimizer = dict(
+    c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,
         b2=0.999,
@@ -111,25 +91,6 @@ def get_config(arg=None):
         weight_decay=0.01,
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0,
-        multipliers=(),
-        freeze=(),
     )
     c.schedule = dict(name="electra_linear", lr=rate, warmup=10_000 / steps)
-    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
-    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
-    c.rollback = dict(batches=100, limit=3)
-
-    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
-    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
-    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
-    c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
-
-    c.log_every = 100
-    c.eval = dict(every=5000, batch_size=256, batches=100)
-    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
-    c.progress = True
-
-    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
-    c.resume = ""  # another run's workdir to go on from, its optimiser included
     return c

@@ -59,8 +59,7 @@ Departures from the papers and their code:
   XLNet) has the settings nearest to those that it gives. DistilBERT's paper gives none.
 """
 
-import ml_collections
-
+from firth.configs import common
 from firth.errors import FirthError
 from firth.recipe import parse_arg, suggest, with_fields
 
@@ -156,27 +155,26 @@ def get_config(arg=None):
     task = arg.task.rpartition("/")[2]  # of tfds:glue/rte, too
     changes = changes_of(arg.family, arg.size, task)
     changes |= {"data.length": arg.length} if arg.length else {}
-    c = ml_collections.ConfigDict()
+    c = common.run(
+        seeds="",  # "0,1,2": one run each under <workdir>/seed-N, and a summary
+        epochs=3.0,
+        steps=0,  # 0: as many as the epochs make
+        batch_size=32,
+        init_from=arg.init,
+        settings=arg.family,  # whose paper's these are
+        log_every=50,
+        eval=dict(every=0, epochs=1.0, batch_size=64),  # every: steps; 0: by epochs
+    )
+    c.checkpoint.update(every=0, keep=1, best="task")
 
-    c.seed = 0
-    c.seeds = ""  # "0,1,2": one run each under <workdir>/seed-N, and a summary
-    c.epochs = 3.0
-    c.steps = 0  # 0: as many as the epochs make
-    c.batch_size = 32
-    c.accumulate = 1
-    c.init_from = arg.init
-    c.settings = arg.family  # whose paper's these are
-
-    c.model = dict(
+    c.model = common.execution(
         from_init=True,  # family and dimensions are those of the weights
         dropout=0.1,
         attention_dropout=0.1,
         classifier_dropout=0.1,
-        scan=False,
-        remat="none",
-        dtype="float32",
     )
-    c.data = dict(
+
+    c.data = common.loading(
         task=arg.task,
         dir="",
         train="",
@@ -187,16 +185,15 @@ def get_config(arg=None):
         kind="classification",  # or "regression"
         tokenizer="",  # "": the one that comes with the weights
         length=128,
-        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
-        prefetch=2,
     )
+
     c.objective = dict(
         name="finetune",
         lm_weight=0.0,  # of the language-modelling loss beside it, for causal models; GPT: 0.5
         both_orders=False,  # read a pair both ways, as GPT does where the order means nothing
     )
 
-    c.optimizer = dict(
+    c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,
         b2=0.999,
@@ -205,25 +202,9 @@ def get_config(arg=None):
         weight_decay=0.01,
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0,
-        multipliers=(),
         layer_decay=1.0,  # rate of each layer as a part of that above it
         legacy_layer_decay=False,  # one factor more, as in the released ELECTRA code
         freeze=("^encoder/",) if arg.frozen else (),
     )
     c.schedule = dict(name="xlnet_poly", lr=5e-5, warmup=0.1)
-    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
-    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
-    c.rollback = dict(batches=100, limit=3)
-
-    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
-    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
-    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
-    c.rng = "threefry2x32"
-
-    c.log_every = 50
-    c.eval = dict(every=0, epochs=1.0, batch_size=64)  # every: steps; 0: by epochs
-    c.checkpoint = dict(minutes=10.0, every=0, keep=1, best="task", best_mode="max")
-    c.progress = True
-    c.resume = ""
     return with_fields(c, changes)

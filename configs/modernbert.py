@@ -24,8 +24,7 @@ Departures from the paper and its code:
   have the deviation .02, as BERT's.
 """
 
-import ml_collections
-
+from firth.configs import common
 from firth.errors import FirthError
 from firth.models.modernbert import size
 from firth.recipe import parse_arg
@@ -35,17 +34,11 @@ def get_config(arg=None):
     arg = parse_arg(arg, size="base", length=1024, objective="mlm")
     if arg.objective not in ("mlm", "rtd"):
         raise FirthError(f"modernbert.py: objective={arg.objective!r}; expected mlm or rtd")
-    c = ml_collections.ConfigDict()
+    masked = arg.objective == "mlm"
+    c = common.pretraining(steps=360_000, batch_size=4608)
 
-    c.seed = 0
-    c.steps = 360_000
-    c.until = 0  # end after so many of these steps; 0: after all
-    c.batch_size = 4608  # rows an update, over all devices
-    c.accumulate = 1  # micro-batches an update; exact for weighted losses
-
-    c.model = dict(
-        family="modernbert",
-        vocab_size=0,  # 0: that of the tokenizer
+    c.model = common.model(
+        "modernbert",
         **size(arg.size),
         max_length=max(arg.length, 1024),
         global_every=3,
@@ -53,35 +46,24 @@ def get_config(arg=None):
         activation="gelu",
         dropout=0.0,
         attention_dropout=0.0,
-        scan=False,  # True compiles one layer instead of N
-        remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
-        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 
-    c.data = dict(
-        store="",
-        view="packed",
-        mode="sentences",
-        length=arg.length,
-        heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
-        prefetch=2,
-    )
+    c.data = common.data(view="packed", mode="sentences", length=arg.length)
 
-    rate = 0.3 if arg.objective == "mlm" else 0.15
+    rate = 0.3 if masked else 0.15
     c.objective = dict(
         name=arg.objective,
         masking="token",
         static=False,
         rate=rate,
+        mask_rate=0.8 if masked else 0.85,
+        random_rate=0.1 if masked else 0.0,
         max_predictions=round(rate * arg.length),
-        mask_rate=0.8 if arg.objective == "mlm" else 0.85,
-        random_rate=0.1 if arg.objective == "mlm" else 0.0,
     )
-    if arg.objective == "rtd":
+    if not masked:  # as ELECTRA
         c.objective.update(variant="electra", weight=50.0, width=0.25, sharing="embeddings")
 
-    c.optimizer = dict(
+    c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,
         b2=0.98,
@@ -90,26 +72,7 @@ def get_config(arg=None):
         weight_decay=1e-5,
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0,
-        multipliers=(),
-        freeze=(),
     )
     lr = 5e-4 if arg.size == "large" else 8e-4
     c.schedule = dict(name="xlnet_poly", lr=lr, warmup=0.002)
-    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
-    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
-    c.rollback = dict(batches=100, limit=3)
-
-    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
-    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
-    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
-    c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
-
-    c.log_every = 100
-    c.eval = dict(every=5000, batch_size=256, batches=100)
-    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
-    c.progress = True
-
-    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
-    c.resume = ""  # another run's workdir to go on from, its optimiser included
     return c

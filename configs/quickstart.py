@@ -13,15 +13,9 @@ from firth.configs import bert
 def get_config(arg=None):
     del arg
     c = bert.get_config("mini,length=64")
-    c.steps = 240
-    c.batch_size = 64
+    c.update(steps=240, batch_size=64, log_every=10)
     c.objective.max_predictions = 10
-    c.schedule.lr = 1e-3
-    c.schedule.warmup = 0.1
-    c.log_every = 10
-    c.eval.every = 80
-    c.eval.batch_size = 64
-    c.eval.batches = 8
-    c.checkpoint.every = 0
-    c.checkpoint.minutes = 2.0
+    c.schedule.update(lr=1e-3, warmup=0.1)
+    c.eval.update(every=80, batch_size=64, batches=8)
+    c.checkpoint.update(every=0, minutes=2.0)
     return c

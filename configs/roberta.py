@@ -17,8 +17,7 @@ Departures from the paper and its code:
   has one shape; raise `batch_size` to see as many tokens.
 """
 
-import ml_collections
-
+from firth.configs import common
 from firth.models.roberta import size
 from firth.recipe import parse_arg
 
@@ -26,85 +25,47 @@ from firth.recipe import parse_arg
 def get_config(arg=None):
     arg = parse_arg(arg, size="base", length=512, mode="sentences")
     large = arg.size == "large"
-    c = ml_collections.ConfigDict()
+    c = common.pretraining(steps=500_000, batch_size=8192)  # table 9, as all below
 
-    c.seed = 0
-    c.steps = 500_000
-    c.until = 0  # end after so many of these steps; 0: after all
-    c.batch_size = 8192  # rows an update, over all devices
-    c.accumulate = 1  # micro-batches an update; exact for weighted losses
-
-    c.model = dict(
-        family="roberta",
-        vocab_size=0,  # 0: that of the tokenizer
+    c.model = common.bert_like(
+        "roberta",
         **size(arg.size),
         max_length=512,
         pad_id=-1,  # -1: that of the tokenizer; positions begin after it
         activation="gelu",
         dropout=0.1,
         attention_dropout=0.1,
-        scan=False,  # True compiles one layer instead of N
-        remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
-        fused_attention=False,  # True: TPU kernels, for rows of 512 or 1,024 tokens
-        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 
-    c.data = dict(
-        store="",
-        view="packed",
-        mode=arg.mode,
-        length=arg.length,
-        heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
-        prefetch=2,
-    )
+    c.data = common.data(view="packed", mode=arg.mode, length=arg.length)  # section 4.2
 
     c.objective = dict(
         name="mlm",
         pairs="none",
         masking="token",
-        static=False,
+        static=False,  # section 4.1: masks are dynamic
         rate=0.15,
+        mask_rate=0.8,
+        random_rate=0.1,
         max_predictions=int(0.15 * arg.length) + 1,  # never binds
         counting="floor",  # floor(rate x tokens + U[0, 1)): exact on average
         mask_specials=True,  # fairseq masks <s> and </s> too
         random_specials=False,  # but puts none in by chance
-        mask_rate=0.8,
-        random_rate=0.1,
     )
 
-    c.optimizer = dict(
+    c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,
-        b2=0.98,
+        b2=0.98,  # section 3.1: steadies large batches
         eps=1e-6,
         bias_correction=True,
         weight_decay=0.01,
         decay_exclude=(),  # fairseq decays everything
         clip_norm=0.0,
-        multipliers=(),
-        freeze=(),
     )
     c.schedule = dict(
         name="fairseq_polynomial",
         lr=4e-4 if large else 6e-4,
         warmup=(30_000 if large else 24_000) / 500_000,
     )
-    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
-    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
-    c.rollback = dict(batches=100, limit=3)
-
-    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
-    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
-    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
-    c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
-
-    c.log_every = 100
-    c.eval = dict(every=5000, batch_size=256, batches=100)
-    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
-    c.progress = True
-
-    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
-    c.resume = ""  # another run's workdir to go on from, its optimiser included
     return c

@@ -33,8 +33,7 @@ Departures from the paper and its code:
   Here dropout is plain and the settings are Firth's; experiments/ records what they reach.
 """
 
-import ml_collections
-
+from firth.configs import common
 from firth.models.transformer_xl import size
 from firth.recipe import parse_arg
 
@@ -60,17 +59,10 @@ def get_config(arg=None):
     found = TRAINING.get(arg.size, (64, 32, 20_000, 1e-3, 0, 0.02, 0.1, 0.0))
     memory, batch_size, steps, rate, warmup, stddev, dropout, attention_dropout = found
     measured_length, measured_memory, options = EVALUATION.get(arg.size, (0, 128, {}))
-    c = ml_collections.ConfigDict()
+    c = common.pretraining(steps=steps, batch_size=batch_size)  # rows are streams
 
-    c.seed = 0
-    c.steps = steps
-    c.until = 0  # end after so many of these steps; 0: after all
-    c.batch_size = batch_size  # streams that are read side by side, over all devices
-    c.accumulate = 1  # micro-batches an update; exact for weighted losses
-
-    c.model = dict(
-        family="transformer_xl",
-        vocab_size=0,  # 0: that of the tokenizer
+    c.model = common.model(
+        "transformer_xl",
         **size(arg.size),
         activation="relu",
         dropout=dropout,
@@ -79,26 +71,19 @@ def get_config(arg=None):
         clamp_len=0,  # the largest distance that is told apart; 0: all are
         untie_r=False,
         same_length=False,
-        scan=False,  # True compiles one layer instead of N
-        remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
-        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 
-    c.data = dict(
-        store="",
-        heldout_store="",  # evaluate on this store instead of held-out documents
+    c.data = common.split_data(
+        heldout=0.0,  # the corpora come with test sets
         view="streams",
         shuffle=False,
         ends="sentence",  # where the end-of-text token goes; or "document", "none"
         length=arg.length or memory,
-        heldout=0.0,  # fraction of the documents kept for evaluation
-        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
-        prefetch=2,
     )
 
     c.objective = dict(name="clm", memory=memory)
 
-    c.optimizer = dict(
+    c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,
         b2=0.999,
@@ -107,32 +92,10 @@ def get_config(arg=None):
         weight_decay=0.0,
         decay_exclude=("norm/", "bias$"),
         clip_norm=0.25,
-        multipliers=(),
-        freeze=(),
     )
     c.schedule = dict(name="gpt_warmup_cosine", lr=rate, warmup=warmup / steps)
-    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
-    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
-    c.rollback = dict(batches=100, limit=3)
 
-    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
-    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
-    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
-    c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
-
-    c.log_every = 100
-    c.eval = dict(
-        every=1000,
-        batch_size=8,
-        batches=1000,
-        length=measured_length,
-        memory=measured_memory,
-        model=options,
-    )
-    c.checkpoint = dict(minutes=10.0, every=0, keep=2, best="heldout/lm_loss", best_mode="min")
-    c.progress = True
-
-    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
-    c.resume = ""  # another run's workdir to go on from, its optimiser included
+    c.eval.update(every=1000, batch_size=8, batches=1000)
+    c.eval.update(length=measured_length, memory=measured_memory, model=options)
+    c.checkpoint.update(every=0, best="heldout/lm_loss", best_mode="min")
     return c

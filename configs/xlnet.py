@@ -27,12 +27,11 @@ Departures from the paper and its code:
   predicts fewer. Here special tokens are never targets, and single tokens take those places.
 """
 
-import ml_collections
-
+from firth.configs import common
 from firth.models.xlnet import size
 from firth.recipe import parse_arg
 
-# size -> (batch size, steps, lr, warm-up steps)
+# size -> (batch size, steps, lr, warm-up steps); large: section A.4
 SETTINGS = {"large": (8192, 500_000, 4e-4, 40_000)}
 
 
@@ -41,42 +40,26 @@ def get_config(arg=None):
     batch_size, steps, rate, warmup = SETTINGS.get(arg.size, (256, 1_000_000, 1e-4, 10_000))
     length = arg.length
     memory = 3 * length // 4 if arg.memory == -1 else arg.memory  # 384 of 512
-    c = ml_collections.ConfigDict()
+    reuse = length // 2 if memory else 0  # tokens of a row that go on where the row before ended
+    c = common.pretraining(steps=steps, batch_size=batch_size)
 
-    c.seed = 0
-    c.steps = steps
-    c.until = 0  # end after so many of these steps; 0: after all
-    c.batch_size = batch_size  # rows an update, over all devices
-    c.accumulate = 1  # micro-batches an update; exact for weighted losses
-
-    c.model = dict(
-        family="xlnet",
-        vocab_size=0,  # 0: that of the tokenizer
+    c.model = common.model(
+        "xlnet",
         **size(arg.size),
         activation="gelu_tanh",
         dropout=0.1,
         attention_dropout=0.1,
         clamp_len=0,
         untie_r=True,
-        scan=False,  # True compiles one layer instead of N
-        remat="none",  # "all_dots", "dots", "full" trade more and more time for memory
-        dtype="float32",  # "bfloat16" on accelerators; parameters stay float32
     )
 
-    c.data = dict(
-        store="",
-        heldout_store="",  # evaluate on this store instead of held-out documents
-        length=length,
-        heldout=0.01,  # fraction of the documents kept for evaluation
-        loader="auto",  # "tf.data" where TensorFlow is installed, else "thread"
-        prefetch=2,
-    )
+    c.data = common.split_data(length=length)
     if memory:
         c.data.update(
             view="streams",
             shuffle=True,
             ends="document",
-            reuse=length // 2,  # tokens of a row that go on where the row before ended
+            reuse=reuse,
             bidirectional=True,  # half of the rows run backwards
         )
     else:
@@ -90,13 +73,13 @@ def get_config(arg=None):
         unit="piece",  # "word" counts a span in words
         alpha=6,
         beta=1,
-        perm_size=length // 2 if memory else 0,
-        reuse=length // 2 if memory else 0,
+        perm_size=reuse,
+        reuse=reuse,
         memory=memory,
         backwards=bool(memory),
     )
 
-    c.optimizer = dict(
+    c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,
         b2=0.999,
@@ -105,25 +88,6 @@ def get_config(arg=None):
         weight_decay=0.01,
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0,
-        multipliers=(),
-        freeze=(),
     )
     c.schedule = dict(name="xlnet_poly", lr=rate, warmup=warmup / steps)
-    c.nonfinite = "stop"  # "skip": leave the step out; "rollback": and what led to it
-    c.spike = dict(policy="rollback", deviations=0.0, window=100)  # 0: none is looked for
-    c.rollback = dict(batches=100, limit=3)
-
-    # zero1: optimiser state is divided over `data` too; slices: of a pod, joined by its network.
-    c.mesh = dict(data=-1, fsdp=1, tensor=1, zero1=False, slices=1)
-    c.reduce_dtype = "float32"  # of gradients summed over `data`; "bfloat16" sends half the bytes
-    c.reduce_async = False  # True: TPUs sum gradients while the backward pass goes on
-    c.rng = "threefry2x32"  # the draws of "rbg" differ between backends and meshes
-
-    c.log_every = 100
-    c.eval = dict(every=5000, batch_size=256, batches=100)
-    c.checkpoint = dict(minutes=10.0, every=100_000, keep=2, best="", best_mode="max")
-    c.progress = True
-
-    c.init_from = ""  # a published directory, a Firth directory, a workdir or hf:org/name
-    c.resume = ""  # another run's workdir to go on from, its optimiser included
     return c

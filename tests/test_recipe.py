@@ -1,5 +1,6 @@
 """Recipes: found, read, overridden and recorded; every slip is one clear line."""
 
+import importlib
 import json
 import sys
 
@@ -184,6 +185,24 @@ def test_a_packaged_recipe_is_found_by_its_bare_name_and_the_users_own_comes_fir
     assert recipe.read_recipe("bert.py:mini").to_dict()["size"] == "mini"
 
 
+def test_a_file_without_get_config_is_no_recipe(mine):
+    assert (recipe.SHIPPED / "common.py").is_file() and "common.py" not in recipe.shipped()
+    for name in ("common.py", "__init__.py"):
+        with pytest.raises(FirthError, match=rf"no recipe '{name}': not a file, and Firth ships"):
+            recipe.find(name)
+    (mine / "other.py").write_text("steps = 3\n")
+    with pytest.raises(FirthError, match=r"other\.py is no recipe: it has no get_config"):
+        read("--config=other.py", "--workdir=w")
+
+
+def test_what_a_recipe_itself_raises_is_told_in_one_line(mine):
+    (mine / "wrong.py").write_text("def get_config(arg=None):\n    return arg.size\n")
+    for overrides in ([], ["--config.steps=5"]):
+        with pytest.raises(FirthError, match="no attribute 'size'") as error:
+            read("--config=wrong.py", "--workdir=w", *overrides)
+        assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
+
+
 def test_colons_and_equal_signs_in_an_argument_survive():
     config = recipe.read_recipe("finetune.py:task=tfds:glue/sst2,init=hf:org/name")
     assert config.data.task == "tfds:glue/sst2" and config.init_from == "hf:org/name"
@@ -283,6 +302,26 @@ def test_a_run_from_before_a_field_goes_on_as_it_was(tmp_path):
     recipe.record(config_of(), tmp_path)
     with pytest.raises(FirthError, match=r"reduce_dtype: 'float32' there, 'bfloat16' now"):
         recipe.record(config_of(reduce_dtype="bfloat16"), tmp_path)
+
+
+def test_a_recipe_without_later_fields_has_what_was_before_them(mine):
+    text = (mine / "mine.py").read_text().replace("return c", "c.nonfinite = 'skip'; return c")
+    (mine / "mine.py").write_text(text)
+    for config in (read("--config=mine.py", "--workdir=w")[0], recipe.read_recipe("mine.py")):
+        assert config.is_locked
+        assert config.nonfinite == "skip" and config.spike.policy == "rollback"
+        assert config.reduce_dtype == "float32" and not config.mesh.zero1
+        assert config.rollback.to_dict() == {"batches": 100, "limit": 3}
+        assert "model" not in config, "a family has its own defaults"
+    with pytest.raises(FirthError, match="has no field 'reduce_dtype'"):
+        read("--config=mine.py", "--workdir=w", "--config.reduce_dtype=bfloat16")
+
+
+def test_every_recipe_that_ships_has_the_later_fields():
+    for name in recipe.shipped():
+        own = importlib.import_module(f"firth.configs.{name.removesuffix('.py')}").get_config()
+        later = {field for field in recipe.LATER if not field.startswith("model.")}
+        assert later <= recipe.flatten(own).keys(), name
 
 
 def test_a_folder_that_is_no_workdir(tmp_path):

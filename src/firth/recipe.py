@@ -23,14 +23,34 @@ SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 # Fields that may change when a workdir is resumed: none of them changes a number that is learned,
 # until a step goes wrong.
 FREE = (
-    *("log_every", "eval", "checkpoint", "mesh", "data.loader", "data.prefetch", "progress"),
+    *(
+        "log_every",
+        "eval",
+        "evals",
+        "checkpoint",
+        "mesh",
+        "data.loader",
+        "data.prefetch",
+        "progress",
+    ),
     *("nonfinite", "spike.policy", "rollback", "model.fused_attention", "reduce_async", "until"),
     "settings",
 )
 
-# Fields that recipes did not always have, and what a run without one did.
-LATER = {"reduce_dtype": "float32", "spike.deviations": 0.0, "spike.window": 100}
-LATER |= {"model.init_stddev": 0.02}
+# Fields that recipes did not always have, and what a run without one did. They stay as they are
+# when what recipes have in common (configs/common.py) changes: old workdirs go on by them.
+LATER = {
+    "reduce_dtype": "float32",
+    "reduce_async": False,
+    "mesh.zero1": False,
+    "nonfinite": "stop",
+    "spike.policy": "rollback",
+    "spike.deviations": 0.0,
+    "spike.window": 100,
+    "rollback.batches": 100,
+    "rollback.limit": 3,
+    "model.init_stddev": 0.02,
+}
 
 # Fields that say how a finished run is measured, and may be others than it was trained with.
 MEASURING = ("eval", "data.heldout_store")
@@ -76,19 +96,29 @@ def suggest(name: str, known) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(sorted(known))}"
 
 
+def is_recipe(path: Path) -> bool:
+    """Whether a file is one that has `get_config`; common.py is there for recipes to import."""
+    return path.is_file() and b"get_config" in path.read_bytes()
+
+
+def shipped() -> list[str]:
+    """File names of the recipes that Firth ships."""
+    return sorted(path.name for path in SHIPPED.glob("*.py") if is_recipe(path))
+
+
 def find(path: str) -> str:
     """Path of a recipe: the user's own file, or the one of that name that Firth ships."""
     name, separator, arg = path.partition(":")
     if Path(name).is_file():
+        if not is_recipe(Path(name)):
+            raise FirthError(f"{name} is no recipe: it has no get_config")
         folder = str(Path(name).resolve().parent)
         if folder not in sys.path:  # as for a script: a recipe may import what lies beside it
             sys.path.insert(0, folder)
         return path
-    packaged = SHIPPED / Path(name).name
-    if packaged.is_file():
-        return f"{packaged}{separator}{arg}"
-    shipped = sorted(file.name for file in SHIPPED.glob("[!_]*.py"))
-    raise FirthError(f"no recipe {name!r}: not a file, and Firth ships {', '.join(shipped)}")
+    if Path(name).name not in shipped():
+        raise FirthError(f"no recipe {name!r}: not a file, and Firth ships {', '.join(shipped())}")
+    return f"{SHIPPED / Path(name).name}{separator}{arg}"
 
 
 def from_command_line(argv: list[str], *, prog: str):
@@ -108,7 +138,7 @@ def from_command_line(argv: list[str], *, prog: str):
     config = _config(values, [prog, *argv], recipe)
     if not (workdir := values.workdir):
         raise FirthError(f"--workdir is required; see {prog} --help")
-    return config, workdir if is_url(workdir) else Path(workdir)
+    return completed(config), workdir if is_url(workdir) else Path(workdir)
 
 
 HELP = """usage: {prog} --config RECIPE[:ARGUMENTS] --workdir DIR [--config.FIELD=VALUE ...]
@@ -141,7 +171,7 @@ def read_recipe(path: str, overrides=()) -> ml_collections.ConfigDict:
     """
     found = find(path)
     argv = ["firth", f"--config={found}", *overrides]
-    return _config(_flag_values(argv), argv, found)
+    return completed(_config(_flag_values(argv), argv, found))
 
 
 def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.ConfigDict:
@@ -180,11 +210,14 @@ def _with_found_recipe(argv):
 
 def _unknown_field(argv, recipe, error) -> str:
     """One line for an override of a field that the recipe does not have."""
-    known = flatten(read_recipe(recipe))
-    for item in argv:
-        name = item.lstrip("-").split("=")[0]
-        field = name.removeprefix("config.")
-        if name.startswith("config.") and field not in known:
+    names = (item.lstrip("-").split("=")[0] for item in argv)
+    fields = [name.removeprefix("config.") for name in names if name.startswith("config.")]
+    if not fields:
+        return _explain(error)
+    argv = ["firth", f"--config={recipe}"]
+    known = flatten(_config(_flag_values(argv), argv, recipe))  # fails where the recipe does
+    for field in fields:
+        if field not in known:
             return f"the recipe has no field {field!r}{suggest(field, known)}"
     return _explain(error)
 
@@ -253,7 +286,17 @@ def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict,
             changed[name] = _like(known[name], text)
         except ValueError:
             raise FirthError(f"{item}: expected a value like {known[name]!r}") from None
-    return with_fields(config, changed), changed
+    return with_fields(completed(config), changed), changed
+
+
+def completed(config) -> ml_collections.ConfigDict:
+    """A copy of a config with the fields of LATER that it lacks.
+
+    Those of a model are left out: its family has them as defaults.
+    """
+    found = flatten(config)
+    missing = {k: v for k, v in LATER.items() if k not in found and not k.startswith("model.")}
+    return with_fields(config, missing)
 
 
 def with_fields(config, changes: dict) -> ml_collections.ConfigDict:

@@ -47,6 +47,7 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     `began` (Unix seconds; now, if not given) is from when on time is accounted for.
     Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
     """
+    config = recipe.completed(config)
     with contextlib.ExitStack() as whole:
         job.check_workdir(workdir, shared=not is_mirror(workdir))
         if job.leads():

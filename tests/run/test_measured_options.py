@@ -111,6 +111,7 @@ def test_a_workdir_of_before_goes_on_and_can_be_measured_by_them(tmp_path):
     path = tmp_path / "config.json"
     old = json.loads(path.read_text())
     del old["eval"]["length"], old["eval"]["model"], old["model"]["init_stddev"]
+    del old["mesh"]["zero1"], old["rollback"]
     path.write_text(json.dumps(old))
     found = recipe.read(tmp_path)
     recipe.record(config, tmp_path)
@@ -118,7 +119,7 @@ def test_a_workdir_of_before_goes_on_and_can_be_measured_by_them(tmp_path):
     arguments = [f"--config.{name}={value}" for name, value in fields.items()]
     config, changed = recipe.remeasured(found, arguments)
     assert changed == fields
-    assert config.eval.length == 4
+    assert config.eval.length == 4 and not config.mesh.zero1 and config.rollback.limit == 3
     assert config.eval.model.to_dict() == {"clamp_len": 31, "same_length": True}
     assert not config.model.same_length
     with pytest.raises(FirthError, match=r"not measured by 'eval.model.clamp'; did you mean"):

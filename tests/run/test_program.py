@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from firth.recipe import with_fields
+from firth.recipe import completed, with_fields
 from firth.run.program import lay_out
 from firth.training.partition import create_mesh, put_batch
 
@@ -82,7 +82,7 @@ class Rows:
 @functools.cache
 def program_of(*changes):
     """(program, mesh) of the config with other values of dotted fields."""
-    config = with_fields(ConfigDict(CONFIG), dict(changes))
+    config = completed(with_fields(ConfigDict(CONFIG), dict(changes)))
     mesh = create_mesh(config.mesh, jax.devices()[:1])
     return lay_out(Vectors(), Rows(), config, 12, mesh), mesh
 

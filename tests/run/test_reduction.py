@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from firth.errors import FirthError
 from firth.planning.compiler import hlo, topology
+from firth.recipe import completed
 from firth.run.reduction import compiler_options, over_data
 from firth.training.partition import create_mesh
 
@@ -113,7 +114,7 @@ def test_a_dtype_that_cannot_be_had_is_refused():
 def test_recipes_without_the_new_fields_still_build():
     made = small("bert").to_dict()
     del made["reduce_dtype"], made["mesh"]["zero1"], made["mesh"]["slices"]
-    old = ConfigDict(made)
+    old = completed(ConfigDict(made))
     assert create_mesh(old.mesh).size == 8
     assert over_data(gradient, ALIKE, trained, old, create_mesh()) is not gradient
 

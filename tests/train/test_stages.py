@@ -1,13 +1,19 @@
 """One schedule over several runs: BERT's two lengths, where the second goes on from the first."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
-from firth.configs import bert
 from helpers.runs import arguments, assert_same_bytes, logged
+from ml_collections import ConfigDict
 
 from firth import recipe
 from firth.cli import main
+from firth.configs import bert
+from firth.run.evaluator import evaluate
 from firth.run.outline import outline
+from firth.train import train as run
 from firth.training.optim import create_schedule
 
 STEPS, JOINT = 16, 12
@@ -45,6 +51,20 @@ def test_a_run_in_two_parts_is_the_run_in_one(store, first, tmp_path):
     train(store, second, resume=first)
     assert_same_bytes(whole, second, STEPS)
     assert rates(whole) == rates(first) | rates(second)
+
+
+def test_a_run_goes_on_whose_config_lacks_later_fields(store, first, tmp_path):
+    """Neither a workdir of before nor a config made by hand has them."""
+    old = shutil.copytree(first, tmp_path / "old")
+    fields = json.loads((old / "config.json").read_text())
+    for name in ("reduce_dtype", "reduce_async", "nonfinite", "spike", "rollback"):
+        del fields[name]
+    del fields["mesh"]["zero1"]
+    (old / "config.json").write_text(json.dumps(fields))
+    measured = evaluate(old)
+    assert measured["step"] == JOINT and measured["heldout/mlm_loss"] > 0
+    run(ConfigDict(fields | {"until": 0}), old)
+    assert sorted(rates(old)) == list(range(1, STEPS + 1))
 
 
 def test_another_length_goes_on_under_the_schedule_of_the_whole(store, first, tmp_path):

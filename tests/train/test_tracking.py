@@ -18,6 +18,7 @@ from firth.objectives.clm import CausalLM
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.rtd import ReplacedTokens
 from firth.objectives.sample import sample
+from firth.recipe import completed
 from firth.run.experiment import create_model
 from firth.run.program import make_step
 from firth.training import optim
@@ -25,7 +26,7 @@ from firth.training.state import TrainState
 from firth.weights.read import read_model
 
 B, L, STEPS, RATE = 6, 14, 20, 2e-3
-CONFIG = ml_collections.ConfigDict(
+FIELDS = ml_collections.ConfigDict(
     dict(
         seed=3,
         rng="threefry2x32",
@@ -45,6 +46,7 @@ CONFIG = ml_collections.ConfigDict(
         ),
     )
 )
+CONFIG = completed(FIELDS)
 
 
 def batches(spec):

@@ -1,5 +1,7 @@
 """Steps that go wrong: seen on the device, followed on the host as the recipe says."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -11,6 +13,7 @@ from helpers.quick import jit
 from helpers.steps import ROWS, random_batch, small
 
 from firth.errors import FirthError
+from firth.recipe import completed, with_fields
 from firth.run.outline import outline
 from firth.run.program import make_step
 from firth.training.optim import create_optimizer, create_schedule
@@ -161,9 +164,15 @@ class Recorder:
         self.said.append(message)
 
 
+def policy_of(changes) -> Policy:
+    """The policy of a recipe that gives these fields alone."""
+    return read_policy(completed(with_fields(ml_collections.ConfigDict(), changes)))
+
+
 def watch(rollbacks=(), **policy):
     record = Recorder()
-    return record, Guard(Policy(**policy), NAMES, list(rollbacks), record, record)
+    policy = dataclasses.replace(policy_of({}), **policy)
+    return record, Guard(policy, NAMES, list(rollbacks), record, record)
 
 
 def step(loss=1.0, spike=None):
@@ -237,30 +246,32 @@ def test_the_first_step_after_a_rollback_tells_of_it():
 
 
 def test_a_recipe_without_these_sections_has_the_defaults():
-    assert read_policy(ml_collections.ConfigDict({"nonfinite": "skip"})).nonfinite == "skip"
-    policy = read_policy(ml_collections.ConfigDict())
-    assert (policy.nonfinite, policy.window, policy.reach) == ("stop", 0, 0)
+    assert policy_of({"nonfinite": "skip"}).nonfinite == "skip"
+    assert policy_of({}) == Policy("stop", "rollback", 0.0, window=0, batches=100, limit=3)
+    assert policy_of({}).reach == 0
 
 
 def test_reach_is_how_far_a_rollback_goes_back():
-    assert Policy(nonfinite="rollback", batches=7).reach == 7
-    assert Policy(nonfinite="skip", spike="rollback", batches=7).reach == 0, "no spikes looked for"
-    assert Policy(nonfinite="skip", spike="rollback", deviations=5.0, batches=7).reach == 7
+    changes = {"rollback.batches": 7, "spike.policy": "rollback"}
+    assert policy_of(changes | {"nonfinite": "rollback"}).reach == 7
+    changes["nonfinite"] = "skip"
+    assert policy_of(changes).reach == 0, "no spikes looked for"
+    assert policy_of(changes | {"spike.deviations": 5.0}).reach == 7
 
 
 @pytest.mark.parametrize(
-    ("section", "message"),
+    ("changes", "message"),
     [
         ({"nonfinite": "ignore"}, "nonfinite='ignore' is unknown; choose one of stop, skip"),
-        ({"spike": {"policy": "halt"}}, r"spike\.policy='halt'"),
-        ({"spike": {"deviations": -1.0}}, r"spike\.deviations=-1\.0 should be at least 0"),
-        ({"spike": {"deviations": 3.0, "window": 1}}, r"spike\.window=1 should be at least 2"),
-        ({"rollback": {"batches": 0}}, r"rollback\.batches=0 should be at least 1"),
+        ({"spike.policy": "halt"}, r"spike\.policy='halt'"),
+        ({"spike.deviations": -1.0}, r"spike\.deviations=-1\.0 should be at least 0"),
+        ({"spike.deviations": 3.0, "spike.window": 1}, r"spike\.window=1 should be at least 2"),
+        ({"rollback.batches": 0}, r"rollback\.batches=0 should be at least 1"),
     ],
 )
-def test_a_policy_that_cannot_be_is_refused(section, message):
+def test_a_policy_that_cannot_be_is_refused(changes, message):
     with pytest.raises(FirthError, match=message):
-        read_policy(ml_collections.ConfigDict(section))
+        policy_of(changes)
 
 
 def test_a_fresh_state_has_seen_no_loss():

@@ -52,7 +52,7 @@ def lay_out(model, objective, config, steps: int, mesh, fresh: tuple[str, ...] =
         return TrainState.create(model.init(key, tokens)["params"], optimizer, carry, window)
 
     shapes = jax.eval_shape(init, jax.random.key(config.seed, impl=config.rng))
-    shardings = partition.shardings_of(shapes, mesh, zero1=config.mesh.get("zero1", False))
+    shardings = partition.shardings_of(shapes, mesh, zero1=config.mesh.zero1)
     step = jax.jit(
         make_step(model, objective, optimizer, schedule, config, mesh, fresh),
         in_shardings=(shardings, None),
@@ -96,7 +96,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
 
     def scatter(tree):
         """Lay parameters or gradients out as the moments are: under ZeRO-1, over `data` too."""
-        if mesh is None or not config.mesh.get("zero1", False):
+        if mesh is None or not config.mesh.zero1:
             return tree
         specs = partition.moment_specs(tree, frozen(tree), mesh)
         return jax.tree.map(

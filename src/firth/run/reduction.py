@@ -34,7 +34,7 @@ def over_data(gradient, objective, frozen, config, mesh):
     `frozen` makes a tree of bool of one of parameters; the gradients of those are zero anyway.
     Raises FirthError for a dtype that is unknown, or that nobody can promise.
     """
-    dtype = config.get("reduce_dtype", "float32")
+    dtype = config.reduce_dtype
     if dtype not in DTYPES:
         raise FirthError(f"reduce_dtype={dtype!r} is unknown; one of {', '.join(DTYPES)}")
     if mesh is None or mesh.size == 1:
@@ -50,7 +50,7 @@ def over_data(gradient, objective, frozen, config, mesh):
     def apply(params, batch, weights, key):
         still = frozen(params)
         specs = jax.tree.map(lambda _: P(), params)
-        if config.mesh.get("zero1", False):
+        if config.mesh.zero1:
             specs = jax.tree.map(along_data, partition.moment_specs(params, still, mesh))
 
         def local(params, batch, weights, key):
@@ -105,7 +105,7 @@ def compiler_options(config, mesh) -> dict[str, str]:
 
     Raises FirthError where the compiler does not know these options.
     """
-    if not config.get("reduce_async", False) or mesh.devices.flat[0].platform != "tpu":
+    if not config.reduce_async or mesh.devices.flat[0].platform != "tpu":
         return {}
     try:
         check = jax.jit(lambda: 0, out_shardings=NamedSharding(mesh, P()), compiler_options=ASYNC)

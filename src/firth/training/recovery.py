@@ -30,12 +30,12 @@ POLICIES = ("stop", "skip", "rollback")
 class Policy:
     """What a recipe says of such steps; `deviations` is 0 where no spikes are looked for."""
 
-    nonfinite: str = "stop"
-    spike: str = "rollback"
-    deviations: float = 0.0
-    window: int = 0
-    batches: int = 100
-    limit: int = 3
+    nonfinite: str
+    spike: str
+    deviations: float
+    window: int
+    batches: int
+    limit: int
 
     @property
     def reach(self) -> int:
@@ -45,17 +45,17 @@ class Policy:
 
 
 def read_policy(config) -> Policy:
-    """The policy of a recipe; one without a section of it has its defaults.
+    """The policy of a recipe.
 
     Raises FirthError for an unknown policy or a number out of range.
     """
-    spike, rollback = config.get("spike") or {}, config.get("rollback") or {}
+    spike = config.spike
     policy = Policy(
-        nonfinite=config.get("nonfinite", "stop"),
-        spike=spike.get("policy", "rollback"),
-        deviations=spike.get("deviations", 0.0),
-        window=spike.get("window", 100) if spike.get("deviations") else 0,
-        **rollback,
+        nonfinite=config.nonfinite,
+        spike=spike.policy,
+        deviations=spike.deviations,
+        window=spike.window if spike.deviations else 0,
+        **config.rollback,
     )
     for field, name in (("nonfinite", policy.nonfinite), ("spike.policy", policy.spike)):
         if name not in POLICIES:

@@ -86,7 +86,7 @@ def complete_spec(spec: dict, where) -> dict:
     Raises FirthError, beginning with `where`, for an unknown family or a value of a wrong type.
     """
     name = spec.get("family")
-    if not isinstance(name, str) or name not in FAMILIES:
+    if not isinstance(name, str) or (name not in FAMILIES and ":" not in name):
         raise FirthError(f"{where}: model.family={name!r}; Firth knows {', '.join(FAMILIES)}")
     defaults = default_fields(name)
     for field in spec.keys() & defaults.keys():
