@@ -23,16 +23,8 @@ SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 # Fields that may change when a workdir is resumed: none of them changes a number that is learned,
 # until a step goes wrong.
 FREE = (
-    *(
-        "log_every",
-        "eval",
-        "evals",
-        "checkpoint",
-        "mesh",
-        "data.loader",
-        "data.prefetch",
-        "progress",
-    ),
+    *("log_every", "eval", "evals", "checkpoint", "mesh"),
+    *("data.loader", "data.prefetch", "progress"),
     *("nonfinite", "spike.policy", "rollback", "model.fused_attention", "reduce_async", "until"),
     "settings",
 )

@@ -302,9 +302,11 @@ def test_frozen_parameters_have_no_moments_to_follow():
     assert found == {"a": {"scale": P()}, "b": {"scale": P("data")}}
 
 
-def test_an_unknown_leaf_is_refused():
+def test_an_unknown_leaf_is_refused_where_parameters_are_cut():
     with pytest.raises(FirthError, match=r"no sharding rule matches encoder/gate/weight \(3, 4\)"):
         shardings_of({"encoder": {"gate": {"weight": np.zeros((3, 4))}}}, mesh())
+    whole = shardings_of({"gate": np.zeros((3, 4))}, mesh(8, 1, 1))  # no axis cuts parameters
+    assert whole["gate"].spec == P()
 
 
 def test_fully_sharded_state_takes_an_eighth_of_the_memory():

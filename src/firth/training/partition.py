@@ -120,7 +120,10 @@ def map_with_path(function, tree, *rest):
 
 
 def spec_of(path: str, shape: tuple[int, ...], mesh: Mesh, rules=RULES) -> P:
-    """PartitionSpec of one leaf; raises FirthError when no rule names it.
+    """PartitionSpec of one leaf.
+
+    Raises FirthError when no rule names it and the mesh cuts parameters; where it does not, a leaf
+    without a rule, such as that of a user's own head, lies whole on every device.
 
     A scanned layer's leading axis is never cut, and an axis of the mesh that does not divide its
     dimension is left out there (30,522 words over 8 devices).
@@ -129,7 +132,12 @@ def spec_of(path: str, shape: tuple[int, ...], mesh: Mesh, rules=RULES) -> P:
     if spec is None:
         if any(re.search(pattern, path) for pattern in REPLICATED):
             return P()
-        raise FirthError(f"no sharding rule matches {path} {shape}; add it to partition.RULES")
+        if mesh.shape["fsdp"] * mesh.shape["tensor"] == 1:
+            return P()
+        raise FirthError(
+            f"no sharding rule matches {path} {shape}; name its layer as one of partition.RULES, or "
+            "set mesh.fsdp=1 and mesh.tensor=1"
+        )
     axes = ((None,) if "/layers/" in path else ()) + tuple(spec)
     fitting = [
         axis if size % ways(axis, mesh) == 0 else None
