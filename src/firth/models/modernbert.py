@@ -244,7 +244,7 @@ def _from_config(spec: dict, config: dict, where: str):
 
 
 def _to_config(config: dict, spec: dict):
-    """Set the new keys of these, and drop the old ones."""
+    """Set the new keys for the pattern and the rotary bases, and drop the old ones."""
     pattern = ["full_attention"] + ["sliding_attention"] * (spec["global_every"] - 1)
     config["layer_types"] = (pattern * spec["num_layers"])[: spec["num_layers"]]
     config["rope_parameters"] = {

@@ -235,7 +235,7 @@ FRAME = ((), ("sep",), ("sep", "cls"))  # A <sep> B <sep> <cls>
 
 
 def _from_config(spec: dict, config: dict, where: str):
-    """Set `clamp_len`, which config.json calls -1 for no limit, and the one rate of dropout."""
+    """Set `clamp_len` (-1 in config.json: no limit) and `attention_dropout` (that of `dropout`)."""
     clamp = config.get("clamp_len", -1)
     if type(clamp) is not int:
         raise FirthError(f"{where}: clamp_len={clamp!r}, expected an integer (-1: no limit)")
