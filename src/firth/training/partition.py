@@ -135,7 +135,7 @@ def spec_of(path: str, shape: tuple[int, ...], mesh: Mesh, rules=RULES) -> P:
         if mesh.shape["fsdp"] * mesh.shape["tensor"] == 1:
             return P()
         raise FirthError(
-            f"no sharding rule matches {path} {shape}; name its layer as one of partition.RULES, or "
+            f"no sharding rule matches {path} {shape}; name its layer as partition.RULES does, or "
             "set mesh.fsdp=1 and mesh.tensor=1"
         )
     axes = ((None,) if "/layers/" in path else ()) + tuple(spec)
