@@ -1,4 +1,4 @@
-"""Tokens that go on from prompts, which are read at once; then one after the other is written.
+"""Tokens that go on from prompts, which are read at once; then one after the other is generated.
 
 B rows, P the prompts' padded length, T tokens of a block, C capacity of the cache, D hidden size,
 V vocabulary.
@@ -22,7 +22,7 @@ def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
     Before the first send it reads the prompts and yields None. `numbers` are the row and the sample
     that key each prompt's draws; `settings` are temperature, top_k, top_p and greedy.
 
-    A cache has the prompts, padded on the right, in its first P slots and what is written in the
+    A cache has the prompts, padded on the right, in its first P slots and what is generated in the
     following ones, the same for all rows; what a row may see and its positions are its own.
     """
     count, longest = len(prompts), max(map(len, prompts))
@@ -49,16 +49,16 @@ def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
     if settings["top_p"] < 1:
         draw["top_p"] = np.float32(settings["top_p"])
     capacity = P + -(-max_tokens // STEP) * STEP
-    state = _read(encoder.model, encoder.params, tokens_BP, lengths_B, capacity)
-    tokens_BT, written = None, 0
+    state = _prefill(encoder.model, encoder.params, tokens_BP, lengths_B, capacity)
+    tokens_BT, generated = None, 0
     while True:
         open_B = np.zeros(rows, bool)
         open_B[:count] = yield tokens_BT
-        steps = min(size, max_tokens - written)
-        out_BT, state = _write(
-            encoder.model, encoder.params, state, fixed, draw, open_B, written, steps, size=size
+        steps = min(size, max_tokens - generated)
+        out_BT, state = _decode_steps(
+            encoder.model, encoder.params, state, fixed, draw, open_B, generated, steps, size=size
         )
-        written += steps
+        generated += steps
         tokens_BT = np.asarray(out_BT)[:count, :steps]
 
 
@@ -70,7 +70,7 @@ def _row_keys(key, whose_B2):
 
 
 @functools.partial(jax.jit, static_argnames=("model", "capacity"))
-def _read(model, params, tokens_BP, lengths_B, capacity):
+def _prefill(model, params, tokens_BP, lengths_B, capacity):
     """(last hidden state [B, D] of each prompt, cache with room for `capacity` tokens)."""
     B, P = tokens_BP.shape
 
@@ -90,7 +90,7 @@ def _read(model, params, tokens_BP, lengths_B, capacity):
 
 
 @functools.partial(jax.jit, static_argnames=("model", "size"), donate_argnames="state")
-def _write(model, params, state, fixed, draw, open_B, written, steps, *, size):
+def _decode_steps(model, params, state, fixed, draw, open_B, generated, steps, *, size):
     """At most `steps` tokens more for the open rows: int32 [B, size], and the state after them.
 
     A row is closed by the end-of-text token, after which its tokens mean nothing.
@@ -98,7 +98,7 @@ def _write(model, params, state, fixed, draw, open_B, written, steps, *, size):
 
     def step(carry):
         i, out_BT, open_B, hidden_BD, cache = carry
-        count = written + i
+        count = generated + i
 
         def score(model):
             return model.lm(hidden_BD[:, None])[:, 0, : len(fixed["listed"])]

@@ -6,7 +6,7 @@ CUT = "\ufffd"  # what the bytes of a character that is not whole yet are decode
 CONTEXT = 4  # tokens of the prompt that the first new one is decoded after
 
 
-class Writer:
+class Detokenizer:
     """Turns new tokens into text: whole characters only, up to the first stop string.
 
     Attributes: ids (the tokens so far), text (all that is certain), reason ("" while it goes on,

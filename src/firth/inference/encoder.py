@@ -15,7 +15,7 @@ from firth.inference.batching import pad_rows
 from firth.inference.inputs import Text
 from firth.models.heads import find_head
 from firth.models.model import family, longest
-from firth.tokenizers.frame import Frame, frame_of, truncation
+from firth.tokenizers.special_tokens import Template, build_template, truncation
 from firth.weights.read import Saved, read_model
 from firth.weights.write import write_published
 
@@ -81,9 +81,9 @@ class Encoder:
         self._apply = jax.jit(self._forward, static_argnames="attentions")
 
     @functools.cached_property
-    def framing(self) -> Frame:
+    def template(self) -> Template:
         """The special tokens around the model's texts."""
-        return frame_of(family(self.saved.spec["family"]).FRAME, self.tokenizer)
+        return build_template(family(self.saved.spec["family"]).SPECIAL_TOKENS, self.tokenizer)
 
     def _forward(self, params, tokens_BL, segments_BL, mask_BL, attentions):
         out, logits = self.model.apply(
@@ -124,7 +124,7 @@ class Encoder:
         if (texts is None) == (tokens is None):
             raise FirthError("give either texts or tokens=")
         if texts is not None:
-            ids, segments, mask = self.pad(self.frame(texts, truncate=truncate))
+            ids, segments, mask = self.pad(self.tokenise(texts, truncate=truncate))
             length = int(mask.sum(1).max())  # the bucket's padding is cut off again
         else:
             ids, segments, mask = self._checked(tokens, segments, mask)
@@ -185,7 +185,7 @@ class Encoder:
 
         return generate(self, texts, **settings)
 
-    def frame(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
+    def tokenise(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
         """(ids int32 [n], where the second text begins) of each text, special tokens included.
 
         Args:
@@ -199,7 +199,7 @@ class Encoder:
         tokenizer, limit = self.tokenizer, limit or self.max_length
         if tokenizer is None:
             raise FirthError(f"{self.saved.source} holds no tokenizer; give tokens= instead")
-        frame = self.framing
+        template = self.template
         if isinstance(texts, str) or not texts:
             raise FirthError(f"expected a list of texts, not {texts!r:.40}")
         pairs = [(t, "") if isinstance(t, str) else t for t in texts]
@@ -208,10 +208,10 @@ class Encoder:
                 raise FirthError(f"text {i} is {pair!r:.40}, expected a string or two of them")
         firsts = tokenizer.encode([pair[0] for pair in pairs], special=True)
         seconds = tokenizer.encode([pair[1] for pair in pairs], special=True)
-        framed = []
+        tokenised = []
         for i, text in enumerate(texts):
             a, b, paired = firsts[i].ids, seconds[i].ids, not isinstance(text, str)
-            special = frame.size(1 + paired)
+            special = template.size(1 + paired)
             size = len(a) + len(b) + special
             if size > limit and not truncate:
                 raise FirthError(
@@ -220,25 +220,25 @@ class Encoder:
                 )
             a_cut, b_cut = truncation(len(a), len(b), max(limit - special, 0))
             a, b = a[: len(a) - a_cut], b[: len(b) - b_cut]
-            between = frame.between if paired else ()
-            ids = np.concatenate([frame.before, a, between, b, frame.after]).astype(np.int32)
-            second = len(frame.before) + len(a) + len(between)
-            framed.append((ids, second if paired else len(ids)))
-        return framed
+            between = template.between if paired else ()
+            ids = np.concatenate([template.before, a, between, b, template.after]).astype(np.int32)
+            second = len(template.before) + len(a) + len(between)
+            tokenised.append((ids, second if paired else len(ids)))
+        return tokenised
 
-    def pad(self, framed: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def pad(self, tokenised: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ids int32, segments int32, mask bool), all [B, L], with L one of a few lengths."""
-        longest = max(len(ids) for ids, _ in framed)
+        longest = max(len(ids) for ids, _ in tokenised)
         step = 16 if longest <= 64 else 32  # few shapes: each is compiled once
         length = min(-(-longest // step) * step, self.max_length)
-        ids = np.full((len(framed), length), self.framing.pad, np.int32)
+        ids = np.full((len(tokenised), length), self.template.pad, np.int32)
         segments = np.zeros_like(ids)
         mask = np.zeros(ids.shape, bool)
-        for row, (text, second) in enumerate(framed):
+        for row, (text, second) in enumerate(tokenised):
             ids[row, : len(text)] = text
             segments[row, second : len(text)] = 1
-            if self.framing.last_segment is not None:
-                segments[row, len(text) - 1] = self.framing.last_segment
+            if self.template.last_segment is not None:
+                segments[row, len(text) - 1] = self.template.last_segment
             mask[row, : len(text)] = True
         return ids, segments, mask
 

@@ -102,15 +102,15 @@ def fill(
     spelt = tokenizer.special_tokens["mask"]
     texts = [_spell(text, spelt) for text in texts]
     names = names or [f"text {i}" for i in range(len(texts))]
-    framed = encoder.frame(texts, names=names)
-    places = [np.flatnonzero(ids == tokenizer.mask_id) for ids, _ in framed]
+    tokenised = encoder.tokenise(texts, names=names)
+    places = [np.flatnonzero(ids == tokenizer.mask_id) for ids, _ in tokenised]
     for name, positions in zip(names, places, strict=True):
         if not len(positions):
             other = "" if spelt == MASK else f" or {spelt}"
             raise FirthError(f"{name} has no mask; for this model it is written {MASK}{other}")
 
     filled = []
-    for row, position, values, ids in _best(encoder, framed, places, listed_V, targets, top):
+    for row, position, values, ids in _best(encoder, tokenised, places, listed_V, targets, top):
         if not filled or filled[-1].row != row:
             spans = iter(_spans(tokenizer, texts[row]))
         part, begin, end = next(spans)
@@ -153,11 +153,11 @@ def _spell(text, mask: str):
     return text.replace(MASK, mask) if isinstance(text, str) else text
 
 
-def _best(encoder, framed, places, listed_V, targets, top) -> Iterator:
+def _best(encoder, tokenised, places, listed_V, targets, top) -> Iterator:
     """(row, position, probabilities [top], ids [top]) of each mask in turn."""
-    for begin in range(0, len(framed), BATCH_SIZE):
-        rows = range(begin, min(begin + BATCH_SIZE, len(framed)))
-        batch = pad_rows(encoder.pad([framed[row] for row in rows]), BATCH_SIZE)
+    for begin in range(0, len(tokenised), BATCH_SIZE):
+        rows = range(begin, min(begin + BATCH_SIZE, len(tokenised)))
+        batch = pad_rows(encoder.pad([tokenised[row] for row in rows]), BATCH_SIZE)
         last_BLD = _encode(encoder.model, encoder.params, *batch)
         masks = [(row, position) for row in rows for position in places[row].tolist()]
         for first in range(0, len(masks), MASKS_AT_ONCE):

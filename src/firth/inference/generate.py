@@ -12,7 +12,7 @@ import numpy as np
 
 from firth.errors import FirthError
 from firth.inference.decode import blocks
-from firth.inference.detokenize import Writer
+from firth.inference.detokenize import Detokenizer
 
 if TYPE_CHECKING:
     from firth.inference.encoder import Encoder
@@ -88,7 +88,7 @@ def generate(
     for begin in range(0, len(wanted), BATCH_SIZE):
         some = wanted[begin : begin + BATCH_SIZE]
         rows = [prompts[row] for row, _ in some]
-        writers = [Writer(encoder.tokenizer, prompt.tolist(), stop) for prompt in rows]
+        writers = [Detokenizer(encoder.tokenizer, prompt.tolist(), stop) for prompt in rows]
         size = 1 if stream else BLOCK
         block = blocks(encoder, rows, some, max_tokens, seed, settings, size)
         next(block)
@@ -104,7 +104,9 @@ def generate(
     return found
 
 
-def _push(writer: Writer, tokens: list[int], encoder: "Encoder", max_tokens: int) -> Iterator[str]:
+def _push(
+    writer: Detokenizer, tokens: list[int], encoder: "Encoder", max_tokens: int
+) -> Iterator[str]:
     """Write the tokens of one block; the pieces of text that become certain."""
     for token in tokens:
         if token == encoder.tokenizer.end_id:

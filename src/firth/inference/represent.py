@@ -127,20 +127,20 @@ def _vectors(encoder, lines, layers, pool, batch_size, max_length) -> Iterator:
     while window := list(itertools.islice(lines, SORTED_BATCHES[pool] * batch_size)):
         names, texts = zip(*window, strict=True)
         truncate = max_length is not None
-        framed = encoder.frame(texts, limit=max_length, truncate=truncate, names=names)
-        order = sorted(range(len(framed)), key=lambda i: len(framed[i][0]))
-        found, previous = [None] * len(framed), None
+        tokenised = encoder.tokenise(texts, limit=max_length, truncate=truncate, names=names)
+        order = sorted(range(len(tokenised)), key=lambda i: len(tokenised[i][0]))
+        found, previous = [None] * len(tokenised), None
         for begin in [*range(0, len(order), batch_size), None]:
             started = None
             if begin is not None:
                 rows = order[begin : begin + batch_size]
-                batch = pad_rows(encoder.pad([framed[i] for i in rows]), batch_size)
+                batch = pad_rows(encoder.pad([tokenised[i] for i in rows]), batch_size)
                 started = rows, select(encoder.params, *batch)
             if previous:
                 for row, vector in zip(previous[0], np.asarray(previous[1]), strict=False):
-                    found[row] = vector[: len(framed[row][0])] if pool == "none" else vector
+                    found[row] = vector[: len(tokenised[row][0])] if pool == "none" else vector
             previous = started
-        yield from zip((ids for ids, _ in framed), found, strict=True)
+        yield from zip((ids for ids, _ in tokenised), found, strict=True)
 
 
 def _blocks(file, size: int = 1 << 20) -> Iterator[bytes]:

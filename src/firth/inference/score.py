@@ -134,10 +134,10 @@ def _masked_rows(encoder: Encoder, ids, end: bool) -> _Row:
     del end
     if encoder.tokenizer.mask_id is None:
         raise FirthError(f"the tokenizer in {encoder.saved.source} has no mask token")
-    frame = encoder.framing
-    first = len(frame.before)
+    template = encoder.template
+    first = len(template.before)
     places = list(range(first, first + len(ids)))
-    return _Row([*frame.before, *ids.tolist(), *frame.after], places, ids.tolist())
+    return _Row([*template.before, *ids.tolist(), *template.after], places, ids.tolist())
 
 
 def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -> list:
@@ -154,8 +154,8 @@ def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -
     found = [np.zeros(len(row.ids), np.float32) for row in rows]
     for begin in range(0, len(units), batch_size):
         batch = units[begin : begin + batch_size]
-        framed = [(np.array(rows[n].tokens, np.int32), len(rows[n].tokens)) for n, _ in batch]
-        tokens_BL, _, mask_BL = encoder.pad(framed)
+        tokenised = [(np.array(rows[n].tokens, np.int32), len(rows[n].tokens)) for n, _ in batch]
+        tokens_BL, _, mask_BL = encoder.pad(tokenised)
         targets_BL = np.zeros_like(tokens_BL)
         places_B = np.zeros(len(batch), np.int32)
         for line, (number, place) in enumerate(batch):

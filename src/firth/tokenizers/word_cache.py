@@ -16,7 +16,7 @@ _WORD_COST = 250  # bytes that an entry takes besides its letters: string, dict 
 _MARK = "\ud800"  # a lone surrogate: no valid text contains one
 
 
-class MemoTokenizer:
+class CachedTokenizer:
     """Encodes texts as `tokenizer.encode_flat` does, remembering words in at most `memory` bytes.
 
     When the memory is full it forgets everything and starts anew: the words of the text at hand

@@ -25,7 +25,7 @@ from firth.data.corpus.text import Batch, Source, read_batches
 from firth.errors import FirthError
 from firth.storage.remote import is_url, join, read_bytes, remove, write_bytes
 from firth.tokenizers.base import Tokenizer
-from firth.tokenizers.word_cache import MemoTokenizer
+from firth.tokenizers.word_cache import CachedTokenizer
 
 # What Beam calls the direct runner would first try to fetch a program from the network; the one
 # that it falls back to is named instead.
@@ -141,14 +141,14 @@ class _Encode(beam.DoFn):
         self._folder, self._failure = folder, failure
 
     def setup(self):
-        self._memo = MemoTokenizer(self._tokenizer)
+        self._cached = CachedTokenizer(self._tokenizer)
 
     def process(self, element):
         key, batch = element
         path = join(self._folder, _name(*key))
         with _told(self._failure):
             if load_part(path) is None:
-                save_part(path, encode_blocks(batch.blocks, self._memo, self._options))
+                save_part(path, encode_blocks(batch.blocks, self._cached, self._options))
         yield (*key, batch.position)
 
 

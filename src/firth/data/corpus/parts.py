@@ -26,7 +26,7 @@ from firth.data.corpus.writer import explained
 from firth.errors import FirthError
 from firth.storage.remote import read_bytes, write_bytes
 from firth.tokenizers.base import Tokenizer
-from firth.tokenizers.word_cache import MemoTokenizer
+from firth.tokenizers.word_cache import CachedTokenizer
 
 
 class Options(NamedTuple):
@@ -53,7 +53,7 @@ class Part(NamedTuple):
     continued: bool
 
 
-def encode_blocks(blocks: Sequence[Block], memo: MemoTokenizer, options: Options) -> Part:
+def encode_blocks(blocks: Sequence[Block], cached: CachedTokenizer, options: Options) -> Part:
     """Segment and tokenise blocks that follow one another.
 
     With sentences="newline" every line end is the tokenizer's end token, in the sentence before it.
@@ -74,14 +74,14 @@ def encode_blocks(blocks: Sequence[Block], memo: MemoTokenizer, options: Options
                 ended += range(len(sentences), len(sentences) + len(lines) - 1)
                 sentences += lines
             ends.append(len(sentences))
-    tokens, lengths = memo.encode_flat(sentences)
+    tokens, lengths = cached.encode_flat(sentences)
     if ended:
-        tokens = np.insert(tokens, np.cumsum(lengths)[ended], memo.tokenizer.end_id)
+        tokens = np.insert(tokens, np.cumsum(lengths)[ended], cached.tokenizer.end_id)
         lengths[ended] += 1
     # A sentence may come to nothing (control characters); it is left out.
     kept = np.concatenate(([0], np.cumsum(lengths > 0)))
     return Part(
-        tokens.astype(token_dtype(memo.tokenizer.vocab_size)),
+        tokens.astype(token_dtype(cached.tokenizer.vocab_size)),
         lengths[lengths > 0].astype(np.uint32),
         np.diff(kept[ends], prepend=0).astype(np.uint32),
         continued=blocks[0].continued,
@@ -164,7 +164,7 @@ class _Workers:
                 initargs=self._setup,
             )
         else:
-            _state[:] = [MemoTokenizer(self._setup[0]), self._setup[1]]
+            _state[:] = [CachedTokenizer(self._setup[0]), self._setup[1]]
         return self
 
     def __exit__(self, *error) -> None:
@@ -180,14 +180,14 @@ class _Workers:
         return done
 
 
-_state = []  # in a worker: its MemoTokenizer and the Options
+_state = []  # in a worker: its CachedTokenizer and the Options
 
 
 def _begin_worker(tokenizer: Tokenizer, options: Options) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes share the cores among them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _state[:] = [MemoTokenizer(tokenizer), options]
+    _state[:] = [CachedTokenizer(tokenizer), options]
 
 
 def _end_with_parent() -> None:

@@ -16,7 +16,7 @@ from firth.data.tasks.task import Examples
 from firth.data.views.base import Batch, View, row_fields
 from firth.data.views.selection import ranges
 from firth.errors import FirthError
-from firth.tokenizers.frame import BERT, Frame, frame_of, truncation
+from firth.tokenizers.special_tokens import BERT, Template, build_template, truncation
 
 LENGTHS = (16, 32, 64, 128, 256, 512)
 NO_EXAMPLE = np.uint32(2**32 - 1)  # the number that padding rows carry
@@ -56,14 +56,14 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
 
     Tokens go from the end of a text; of a pair, one at a time from the longer text, from the second
     where they are equal (`_truncate_seq_pair` of the BERT code). `roles` are those of the family's
-    FRAME.
+    SPECIAL_TOKENS.
 
     Raises:
       FirthError: a tokenizer without a token of the frame, or no room for a token of each text.
     """
-    frame = frame_of(roles, tokenizer)
+    template = build_template(roles, tokenizer)
     texts = 1 if examples.texts_b is None else 2
-    fewest = frame.size(texts) + texts
+    fewest = template.size(texts) + texts
     if length < fewest:
         raise FirthError(f"length={length}: expected at least {fewest} for {texts} text(s)")
     parts = []
@@ -71,7 +71,7 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
         chunk = slice(begin, begin + _CHUNK_TEXTS)
         a = tokenizer.encode_flat(examples.texts_a[chunk])
         b = tokenizer.encode_flat(examples.texts_b[chunk]) if texts == 2 else None
-        parts.append(_join(a, b, length, frame))
+        parts.append(_join(a, b, length, template))
     tokens, sizes, second, cut = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokenised(
         tokens=tokens,
@@ -79,29 +79,29 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
         second=second.astype(np.int32),
         labels=examples.labels,
         length=length,
-        pad_id=frame.pad,
+        pad_id=template.pad,
         truncated=int(np.count_nonzero(cut)),
-        last_segment=frame.last_segment,
+        last_segment=template.last_segment,
     )
 
 
-def _join(a, b, length, frame: Frame) -> tuple[np.ndarray, ...]:
+def _join(a, b, length, template: Template) -> tuple[np.ndarray, ...]:
     """(tokens [T], sizes [N], second [N], tokens lost [N]) of texts given as (flat ids, sizes)."""
     a_tokens, a_sizes = a
     b_tokens, b_sizes = b or (np.zeros(0, np.int32), np.zeros_like(a_sizes))
-    special = frame.size(1 if b is None else 2)
+    special = template.size(1 if b is None else 2)
     a_cut, b_cut = truncation(a_sizes, b_sizes, length - special)
     a_kept, b_kept = a_sizes - a_cut, b_sizes - b_cut
     sizes = a_kept + b_kept + special
     starts = _starts(sizes)[:-1]
-    first = len(frame.before)
-    between = () if b is None else frame.between
+    first = len(template.before)
+    between = () if b is None else template.between
     second = first + a_kept + len(between)
     tokens = np.empty(sizes.sum(), np.int32)
     for ids, place in (
-        (frame.before, starts),
+        (template.before, starts),
         (between, starts + first + a_kept),
-        (frame.after, starts + second + b_kept),
+        (template.after, starts + second + b_kept),
     ):
         tokens[place[:, None] + np.arange(len(ids))] = np.array(ids, np.int32)
     if b is None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from firth.data.views.base import Source
-from firth.data.views.planned import PlannedConfig, PlannedView, frame_ids
-from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges, select
+from firth.data.views.planned import PlannedConfig, PlannedView, cls_sep_pad
+from firth.data.views.selection import Selection, copy_ranges, follow, ranges, select, template_rows
 from firth.errors import FirthError
 
 MODES = ("sentences", "documents", "blocks")
@@ -42,7 +42,7 @@ class PackedConfig(PlannedConfig):
 
     def view(self, source: Source) -> PlannedView:
         """The rows of a source; FirthError where it lacks text or special tokens."""
-        special = frame_ids(source.tokenizer)
+        special = cls_sep_pad(source.tokenizer)
         planner = PackedPlanner(self, select(source.store, source.documents), special)
         return PlannedView(self, planner, source)
 
@@ -90,7 +90,7 @@ class PackedPlanner:
         """tokens, segments (all 0) and mask of the rows `example_B` of the plan."""
         start_B, length_B = plan.start[example_B], plan.length[example_B]
         stop_B = start_B + length_B
-        tokens_BL, mask_BL = framed_rows(length_B + 2, self.length, *self.special)
+        tokens_BL, mask_BL = template_rows(length_B + 2, self.length, *self.special)
         first_B = np.searchsorted(self._start_D, start_B, side="right") - 1
         last_B = np.searchsorted(self._start_D, stop_B, side="left")
         row_R = np.repeat(np.arange(len(start_B)), last_B - first_B)

@@ -14,10 +14,10 @@ import numpy as np
 
 from firth.data.permutation import derive_key, random_below, random_heads, random_unit
 from firth.data.views.base import Fields, Source, row_fields
-from firth.data.views.planned import PlannedConfig, PlannedView, frame_ids
-from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges, select
+from firth.data.views.planned import PlannedConfig, PlannedView, cls_sep_pad
+from firth.data.views.selection import Selection, copy_ranges, follow, ranges, select, template_rows
 from firth.errors import FirthError
-from firth.tokenizers.frame import truncation
+from firth.tokenizers.special_tokens import truncation
 
 ORDERS = ("nsp", "sop")
 
@@ -69,7 +69,7 @@ class PairsConfig(PlannedConfig):
 
     def view(self, source: Source) -> PlannedView:
         """The pairs of a source; FirthError where their labels would mean nothing."""
-        special = frame_ids(source.tokenizer)
+        special = cls_sep_pad(source.tokenizer)
         selection = select(source.store, source.documents)
         planner = PairPlanner(self, selection, special, source.seed)
         return PlannedView(self, planner, source)
@@ -120,7 +120,7 @@ class PairPlanner:
     def assemble(self, plan: PairPlan, example_B: np.ndarray) -> dict[str, np.ndarray]:
         """tokens, segments (1 from B on), mask and next of the instances `example_B`."""
         a_B, b_B = plan.a_length[example_B], plan.b_length[example_B]
-        tokens_BL, mask_BL = framed_rows(a_B + b_B + 3, self.length, *self.special)
+        tokens_BL, mask_BL = template_rows(a_B + b_B + 3, self.length, *self.special)
         row_B = np.arange(len(a_B))
         copy_ranges(
             tokens_BL,

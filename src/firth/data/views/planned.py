@@ -77,7 +77,7 @@ class Planner(Protocol):
         """The rows of these examples of a plan, without `example` and `copy`."""
 
 
-def frame_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
+def cls_sep_pad(tokenizer: Tokenizer) -> tuple[int, int, int]:
     """The ids of [CLS], [SEP] and [PAD]; FirthError where a tokenizer lacks one of them."""
     names = ("cls_id", "sep_id", "pad_id")
     return special_ids(tokenizer, names, "[CLS], [SEP] and [PAD] (or their counterparts)")

@@ -14,7 +14,7 @@ import numpy as np
 from firth.data.permutation import random_below, random_unit
 from firth.data.views.line import Line
 from firth.errors import FirthError
-from firth.tokenizers.frame import truncation
+from firth.tokenizers.special_tokens import truncation
 
 _LARGEST_DRAW = (1 << 31) - 1  # of random_below: a longer stream lends only its first places to B
 

@@ -121,7 +121,7 @@ def copy_ranges(
     target_BL.reshape(-1)[source + np.repeat(cell_R - start_R, length_R)] = tokens_T[source]
 
 
-def framed_rows(
+def template_rows(
     real_B: np.ndarray, length: int, cls_id: int, sep_id: int, pad_id: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(tokens int32 [B, L], mask bool [B, L]) of rows with `real_B` real tokens each.
