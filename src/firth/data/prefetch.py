@@ -176,9 +176,9 @@ class _Handover:
         self._wanted, self._closed = threading.Event(), False
         self._decided = False  # whether the final source is in place
         self._source: _Thread | _TfData = _Thread(batch_fn, start, stop, depth)
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        jax.monitoring.register_event_duration_secs_listener(self._on_event)
 
-    def _hear(self, event: str, seconds: float, **_) -> None:
+    def _on_event(self, event: str, seconds: float, **_) -> None:
         if event == _TRACED and self._dtypes:
             self._begin_import()
 
@@ -216,7 +216,7 @@ class _Handover:
         )
 
     def stop(self) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._hear)
+        jax.monitoring.unregister_event_duration_listener(self._on_event)
         self._closed = True
         self._wanted.set()
         self._source.stop()

@@ -25,8 +25,8 @@ def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
     The first P slots of the cache hold the prompts, padded on the right. The slots after them hold
     the new tokens, the same slot for all rows. Each row has its own mask and positions.
     """
-    count, longest = len(prompts), max(map(len, prompts))
-    P = min(max(SHORTEST, 1 << (longest - 1).bit_length()), encoder.max_length)
+    count, most = len(prompts), max(map(len, prompts))
+    P = min(max(SHORTEST, 1 << (most - 1).bit_length()), encoder.max_length)
     rows = 1 << (count - 1).bit_length()
     tokens_BP, lengths_B = np.zeros((rows, P), np.int32), np.ones(rows, np.int32)
     for row, prompt in enumerate(prompts):
@@ -101,10 +101,10 @@ def _decode_steps(model, params, state, fixed, draw, open_B, generated, steps, *
         i, out_BT, open_B, hidden_BD, cache = carry
         count = generated + i
 
-        def score(model):
+        def next_logits(model):
             return model.lm(hidden_BD[:, None])[:, 0, : len(fixed["listed"])]
 
-        logits_BV = model.apply({"params": params}, method=score)
+        logits_BV = model.apply({"params": params}, method=next_logits)
         logits_BV = jnp.where(fixed["listed"], logits_BV, -jnp.inf)
         if draw:
             keys_B = jax.vmap(jax.random.fold_in, in_axes=(0, None))(fixed["keys"], count)

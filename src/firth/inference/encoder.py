@@ -228,9 +228,9 @@ class Encoder:
 
     def pad(self, tokenised: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ids int32, segments int32, mask bool), all [B, L], with L one of a few lengths."""
-        longest = max(len(ids) for ids, _ in tokenised)
-        step = 16 if longest <= 64 else 32  # few shapes, because each is compiled once
-        length = min(-(-longest // step) * step, self.max_length)
+        most = max(len(ids) for ids, _ in tokenised)
+        step = 16 if most <= 64 else 32  # few shapes, because each is compiled once
+        length = min(-(-most // step) * step, self.max_length)
         ids = np.full((len(tokenised), length), self.template.pad, np.int32)
         segments = np.zeros_like(ids)
         mask = np.zeros(ids.shape, bool)

@@ -90,7 +90,7 @@ def _run(sources, folder, tokenizer, options, block_bytes, runner, arguments) ->
                 | "read" >> beam.ParDo(_Read(options, block_bytes, failure))
                 | "spread batches" >> beam.Reshuffle()
                 | "encode" >> beam.ParDo(_Encode(tokenizer, options, folder, failure))
-                | "gather" >> beam.combiners.ToList()
+                | "collect" >> beam.combiners.ToList()
                 | "index" >> beam.Map(_write_index, folder)
             )
     except Exception as error:

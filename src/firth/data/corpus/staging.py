@@ -44,12 +44,12 @@ def stage(url: str) -> Path:
             raise FirthError(f"{url}/manifest.json lists {name!r}, but a store has no such file")
     folder = cache_folder("stores", url, hashlib.sha256(text).hexdigest())
     with alone(folder):
-        _fetch_missing(url, folder, files)
+        _download_missing(url, folder, files)
         write_bytes(folder / "manifest.json", text)
     return folder
 
 
-def _fetch_missing(url: str, folder: Path, files: dict) -> None:
+def _download_missing(url: str, folder: Path, files: dict) -> None:
     missing = {
         name: entry
         for name, entry in files.items()

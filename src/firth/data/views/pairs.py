@@ -181,10 +181,10 @@ class PairPlanner:
 
     def _targets(self, key, document_D: np.ndarray) -> np.ndarray:
         """int64 [D]: the target length, in tokens, of a document's instances."""
-        longest = self.length - 3
+        full = self.length - 3
         short_D = random_unit(key("short"), document_D) < self.short_seq_prob
-        any_D = 2 + random_below(key("target"), document_D, longest - 1)
-        return np.where(short_D, any_D, longest)
+        any_D = 2 + random_below(key("target"), document_D, full - 1)
+        return np.where(short_D, any_D, full)
 
     def _random_segments(self, key, sentence_I, document_I, wanted_I):
         """(start, stop) in tokens of a segment from another document than `document_I`.
