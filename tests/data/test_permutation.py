@@ -151,7 +151,7 @@ def test_damaged_cache_is_replaced(tmp_path, damage):
 
 def test_cache_that_cannot_be_written_is_no_failure(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.warns(UserWarning, match="could not be kept in .*sizes.json"):
+    with pytest.warns(UserWarning, match="cannot write epoch sizes to .*sizes.json"):
         assert Epochs(lambda plan: 4, 0, tmp_path / "file" / "sizes.json", "x").size(0) == 4
 
 

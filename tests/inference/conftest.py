@@ -18,10 +18,10 @@ from firth.tokenizers.load import train_tokenizer
 def quickly():
     """Compile what generates without optimising it."""
     with pytest.MonkeyPatch.context() as patch:
-        read, write = decode._read.__wrapped__, decode._write.__wrapped__
-        patch.setattr(decode, "_read", jit(read, static_argnames=("model", "capacity")))
+        prefill, decode_steps = decode._prefill.__wrapped__, decode._decode_steps.__wrapped__
+        patch.setattr(decode, "_prefill", jit(prefill, static_argnames=("model", "capacity")))
         options = dict(static_argnames=("model", "size"), donate_argnames="state")
-        patch.setattr(decode, "_write", jit(write, **options))
+        patch.setattr(decode, "_decode_steps", jit(decode_steps, **options))
         yield
 
 

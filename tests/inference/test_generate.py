@@ -161,12 +161,12 @@ def test_a_row_does_not_depend_on_its_batch(gpt2, monkeypatch):
 
 def test_few_shapes_are_compiled(gpt2):
     encoder = gpt2[1]
-    for function in (decode._read, decode._write):
+    for function in (decode._prefill, decode._decode_steps):
         function.clear_cache()
     for words in range(1, 9):
         prompt = "the cat" + " cat" * words
         encoder.generate(prompt, max_tokens=2 + words, temperature=0.5 + words, top_k=words)
-    assert decode._read._cache_size() == decode._write._cache_size() == 1
+    assert decode._prefill._cache_size() == decode._decode_steps._cache_size() == 1
 
 
 # ------------------------------------------------------------------------------ where it ends

@@ -118,9 +118,11 @@ def test_only_training_drops_out():
 # ---------------------------------------------------------------------------- GPT's additions
 
 
-def framed(a, b, frame=(1, 1, 1), length=12):
-    """(tokens, segments, mask) [1, L] of a pair as `buckets` frames it; specials are 90 and up."""
-    before, between, after = ([90 + 3 * i + j for j in range(n)] for i, n in enumerate(frame))
+def pair_rows(a, b, special_counts=(1, 1, 1), length=12):
+    """(tokens, segments, mask) [1, L] of a pair as `buckets` makes it; specials are 90 and up."""
+    before, between, after = (
+        [90 + 3 * i + j for j in range(n)] for i, n in enumerate(special_counts)
+    )
     tokens = [*before, *a, *between, *b, *after]
     second = len(before) + len(a) + len(between)
     segments = [0] * second + [1] * (len(tokens) - second)
@@ -135,18 +137,18 @@ def framed(a, b, frame=(1, 1, 1), length=12):
     )
 
 
-@pytest.mark.parametrize("frame", [(1, 1, 1), (1, 2, 1), (0, 1, 2)])
+@pytest.mark.parametrize("special_counts", [(1, 1, 1), (1, 2, 1), (0, 1, 2)])
 @pytest.mark.parametrize(("a", "b"), [((1, 2, 3), (4, 5)), ((1,), (4, 5, 6)), ((7, 8), (9, 3))])
-def test_swapping_is_framing_the_other_way_round(a, b, frame):
-    tokens, segments, mask = framed(a, b, frame)
-    found = swap_texts(*map(jnp.asarray, (tokens, segments, mask)), frame)
-    expected = framed(b, a, frame)
+def test_swapping_is_encoding_the_other_way_round(a, b, special_counts):
+    tokens, segments, mask = pair_rows(a, b, special_counts)
+    found = swap_texts(*map(jnp.asarray, (tokens, segments, mask)), special_counts)
+    expected = pair_rows(b, a, special_counts)
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(found[1], expected[1])
 
 
 def test_a_single_text_is_not_swapped():
-    tokens, _, mask = framed((1, 2, 3), ())
+    tokens, _, mask = pair_rows((1, 2, 3), ())
     none = np.zeros_like(tokens)
     found = swap_texts(*map(jnp.asarray, (tokens, none, mask)), (1, 1, 1))
     np.testing.assert_array_equal(found[0], tokens)
@@ -172,7 +174,7 @@ def test_both_orders_do_not_tell_the_texts_apart(body):
     logits = jit(bound(model, lambda m, b: objective.logits(m, b, train=False)))
 
     def of(a, b):
-        tokens, segments, mask = framed(a, b, length=L)
+        tokens, segments, mask = pair_rows(a, b, length=L)
         return np.asarray(
             logits(params, {"tokens": tokens % V, "segments": segments, "mask": mask})
         )
@@ -180,7 +182,7 @@ def test_both_orders_do_not_tell_the_texts_apart(body):
     np.testing.assert_allclose(of((1, 2), (3, 4, 5)), of((3, 4, 5), (1, 2)), atol=1e-5)
     plain = gpt(body)[0]
     alone = jit(bound(model, lambda m, b: plain.logits(m, b, train=False)))
-    tokens, segments, mask = framed((1, 2), (3, 4, 5), length=L)
+    tokens, segments, mask = pair_rows((1, 2), (3, 4, 5), length=L)
     batch = {"tokens": tokens % V, "segments": segments, "mask": mask}
     assert np.abs(alone(params, batch) - of((1, 2), (3, 4, 5))).max() > 1e-3
 

@@ -332,7 +332,7 @@ def test_permutation_lm_is_the_mean_over_its_targets(clean):
 # ----------------------------------------------------------------------------------- fine-tuning
 
 
-def framed(a, b):
+def pair_rows(a, b):
     """[CLS] a [SEP] b [SEP] and padding: tokens, segments and mask [L]."""
     tokens, second = [2, *a, 3, *b, 3], len(a) + 2
     pad = L - len(tokens)
@@ -359,7 +359,7 @@ def test_fine_tuning_adds_what_its_fields_say(fields):
     names = ("tokens", "segments", "mask")
 
     def laid(pairs):
-        columns = zip(*(framed(*pair) for pair in pairs), strict=True)
+        columns = zip(*(pair_rows(*pair) for pair in pairs), strict=True)
         return dict(zip(names, map(jnp.asarray, columns), strict=True))
 
     labels = np.array([0, 2, 1, 1, 2, 0])

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from firth.inference.detokenize import Writer
+from firth.inference.detokenize import Detokenizer
 from firth.tokenizers.load import load_tokenizer
 
 TEXTS = [
@@ -57,7 +57,7 @@ def test_what_is_saved_loads_here_and_in_transformers(directory, tmp_path):
 def test_words_are_written_as_they_are_completed(directory):
     tokenizer = load_tokenizer(directory)
     prompt, text = "the vase", "broke antidisestablishmentarianism ."
-    writer = Writer(tokenizer, tokenizer.encode([prompt])[0].ids.tolist())
+    writer = Detokenizer(tokenizer, tokenizer.encode([prompt])[0].ids.tolist())
     tokens = tokenizer.encode([text])[0].ids.tolist()
     assert len(tokens) > 4
     shown = "".join(writer.push(token) for token in tokens) + writer.finish("length")

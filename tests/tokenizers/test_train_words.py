@@ -9,7 +9,7 @@ import pytest
 
 from firth.errors import FirthError
 from firth.tokenizers.load import load_tokenizer, train_tokenizer
-from firth.tokenizers.word_cache import MemoTokenizer
+from firth.tokenizers.word_cache import CachedTokenizer
 
 LINES = [
     " the <unk> vase broke when it fell ",
@@ -88,7 +88,7 @@ def test_saved_layout_loads_here_and_in_transformers(tmp_path, kind, lowercase):
     ids, lengths = tokenizer.encode_flat(texts)
     assert lengths.tolist() == [len(e.ids) for e in tokenizer.encode(texts)]
     restored = pickle.loads(pickle.dumps(tokenizer))
-    for other in (again, restored, MemoTokenizer(tokenizer), MemoTokenizer(restored)):
+    for other in (again, restored, CachedTokenizer(tokenizer), CachedTokenizer(restored)):
         other_ids, other_lengths = other.encode_flat(texts)
         assert np.array_equal(other_ids, ids) and np.array_equal(other_lengths, lengths)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from firth.tokenizers.load import load_tokenizer, train_tokenizer
-from firth.tokenizers.word_cache import MemoTokenizer
+from firth.tokenizers.word_cache import CachedTokenizer
 
 WORDS = """the vase broke. “Quoted” café cafe\u0301 \u0301 中文字 don't 'tis a\tb c U.S. 3.14 [MASK]
 <mask> ##s x\u00a0y \x00 ﬁne a\u3000b \u200d 😀 \ufdd0 \ufffd x\x1cy naïve \t""".replace("\n", " ")
@@ -23,9 +23,9 @@ def texts_of(words, count, seed):
     ]
 
 
-def assert_equal(memo, texts):
-    expected, lengths = memo.tokenizer.encode_flat(texts)
-    found, found_lengths = memo.encode_flat(texts)
+def assert_equal(cached, texts):
+    expected, lengths = cached.tokenizer.encode_flat(texts)
+    found, found_lengths = cached.encode_flat(texts)
     np.testing.assert_array_equal(found_lengths, lengths)
     np.testing.assert_array_equal(found, expected)
 
@@ -44,19 +44,19 @@ def assert_equal(memo, texts):
 def test_same_ids_as_the_tokenizer(shared_data, name, chunks, memory):
     tokenizer = load_tokenizer(shared_data(f"vocabs/{name}"))
     assert tokenizer.chunks == chunks
-    memo = MemoTokenizer(tokenizer, memory=memory)  # the small one forgets between calls
+    cached = CachedTokenizer(tokenizer, memory=memory)  # the small one forgets between calls
     for seed in range(5):
-        assert_equal(memo, texts_of(WORDS, 150, seed))
-    assert_equal(memo, [])
-    assert_equal(memo, [""])
-    assert_equal(memo, ["", "vase", "", " ", "a vase"])
+        assert_equal(cached, texts_of(WORDS, 150, seed))
+    assert_equal(cached, [])
+    assert_equal(cached, [""])
+    assert_equal(cached, ["", "vase", "", " ", "a vase"])
 
 
 def test_runs_of_spaces_that_are_tokens():
     code = ["if vase:\n    for piece in vase:\n        mend(piece)  # twice   over"] * 5
     tokenizer = train_tokenizer("bpe", code, 300)
     assert {"ĠĠĠ", "ĠĠ"} & set(tokenizer.vocab)
-    assert_equal(MemoTokenizer(tokenizer), code + texts_of(WORDS, 300, seed=0))
+    assert_equal(CachedTokenizer(tokenizer), code + texts_of(WORDS, 300, seed=0))
 
 
 def test_encode_words_is_encode_flat(shared_data):
@@ -79,11 +79,11 @@ def test_each_word_is_encoded_once_and_memory_stays_bounded():
     calls = []
     encode_words = tokenizer.encode_words
     tokenizer.encode_words = lambda words: calls.extend(words) or encode_words(words)
-    memo = MemoTokenizer(tokenizer)
+    cached = CachedTokenizer(tokenizer)
     for _ in range(3):
-        memo.encode_flat(["the vase broke the vase", "the vase"])
+        cached.encode_flat(["the vase broke the vase", "the vase"])
     assert sorted(calls) == ["broke", "the", "vase"]
-    memo = MemoTokenizer(tokenizer, memory=100_000)
+    cached = CachedTokenizer(tokenizer, memory=100_000)
     for n in range(200):
-        memo.encode_flat([" ".join(f"w{n}x{k}" for k in range(50))])
-        assert len(memo._numbers) < 500
+        cached.encode_flat([" ".join(f"w{n}x{k}" for k in range(50))])
+        assert len(cached._numbers) < 500

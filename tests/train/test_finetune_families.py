@@ -27,7 +27,7 @@ def test_every_task_builds_with_the_settings_of_every_family(name):
         config = recipe.read_recipe(f"finetune.py:task={task},family={name}")
         body = {"family": name}
         objective = create_objective(config.objective, None, get_task(task), body=body)
-        assert objective.frame == tuple(map(len, family(name).FRAME))
+        assert objective.special_counts == tuple(map(len, family(name).SPECIAL_TOKENS))
         assert objective.both_orders == (name == "gpt" and task in ("mrpc", "qqp", "stsb"))
         create_optimizer(config.optimizer)
         total = config.steps or 1000

@@ -1,1 +1,1 @@
-"""From text and labelled tasks to batches. Knows neither models nor objectives."""
+"""Batches from text and from labelled tasks. This package knows no models and no objectives."""

@@ -1,8 +1,8 @@
 """Stateless randomness and the order of examples: (seed, epoch, example number) decide everything.
 
-A random number here is a hash of a key and a counter, so any of them can be had without those
-before it: nothing is stored, nothing must be replayed to resume. NumPy promises the streams of its
-bit generators but not those of `Generator` methods (NEP 19); these few lines never change.
+A random number here is a hash of a key and a counter, so each can be computed on its own. A run
+stores no generator state and replays nothing to resume. NumPy promises the streams of its bit
+generators but not those of `Generator` methods (NEP 19); these few lines never change.
 """
 
 import bisect
@@ -67,11 +67,11 @@ def random_heads(key: int, counter_N: np.ndarray, tosses_N: np.ndarray) -> np.nd
 
 
 def permute(rank_N: np.ndarray, size: int, key: int) -> np.ndarray:
-    """int64 [N]: the images of `rank_N` (each in 0..size-1) under the permutation named by `key`.
+    """int64 [N]: the images of `rank_N` (each in 0..size-1) under the permutation of `key`.
 
-    An alternating Feistel network over a grid of about sqrt(size) x sqrt(size) cells; the few
-    images outside 0..size-1 walk on along their cycle until they are inside (Black and Rogaway
-    2002, "Ciphers with arbitrary finite domains", sections 4 and 5). O(1) memory.
+    An alternating Feistel network permutes a grid of about sqrt(size) x sqrt(size) cells. The few
+    images outside 0..size-1 walk along their cycle until they are inside (Black and Rogaway 2002,
+    "Ciphers with arbitrary finite domains", sections 4 and 5). O(1) memory.
     """
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
@@ -83,20 +83,20 @@ def permute(rank_N: np.ndarray, size: int, key: int) -> np.ndarray:
 
 
 def _feistel(cell_N: np.ndarray, rows: int, columns: int, keys: list[int]) -> np.ndarray:
-    # Each half is shifted by a hash of the other one, so every round can be undone: a bijection.
+    # A hash of one half shifts the other, so every round is invertible: a bijection.
     modulus, other = np.uint64(rows), np.uint64(columns)
     half_N, other_N = cell_N // other, cell_N % other
     for key in keys:
-        # One bit less than 64: the sum must not wrap, or the shift would not be invertible.
+        # One bit less than 64: if the sum wrapped, the shift would not be invertible.
         half_N = (half_N + (random_bits(key, other_N) >> np.uint64(1))) % modulus
         half_N, other_N, modulus, other = other_N, half_N, other, modulus
     return half_N * other + other_N  # an even number of rounds: the halves are back in place
 
 
 def own_rows(batch_size: int, index: int, count: int) -> slice:
-    """The rows of a batch that slice `index` of `count` equal slices holds.
+    """The rows of a batch in slice `index` of `count` equal slices.
 
-    Raises FirthError where the batch cannot be divided so, or there is no such slice.
+    Raises FirthError if `count` does not divide the batch, or there is no such slice.
     """
     if batch_size < 1 or count < 1 or batch_size % count:
         raise FirthError(
@@ -110,12 +110,12 @@ def own_rows(batch_size: int, index: int, count: int) -> slice:
 
 
 class Epochs:
-    """Where a global example number falls: epochs follow each other, each with its own size.
+    """Maps a global example number to its epoch; each epoch has its own size.
 
-    `count(plan)` is the number of examples of one plan. Epoch e uses plan e, or e % period where
-    `period` is positive. Counting a plan can cost as much as making it, so a run that resumes in a
-    late epoch may keep the sizes in `cache`, a JSON file; a file with another `identity` or a
-    damaged one is ignored and replaced.
+    `count(plan)` is the number of examples of one plan. Epoch e uses plan e, or e % period if
+    `period` is positive. Counting a plan can cost as much as making it, so the JSON file `cache`
+    may hold the sizes for a run that resumes in a late epoch. A damaged file or one with another
+    `identity` is ignored and replaced.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class Epochs:
         return self._sizes[plan]
 
     def record(self, plan: int, size: int) -> None:
-        """Note the size of a plan that was just made.
+        """Record the size of a new plan.
 
-        Raises FirthError where the cache said otherwise: examples were located by a wrong size.
+        Raises FirthError if the cache had another size, because examples were misplaced.
         """
         known = self._sizes.get(plan)
         if known == size:
@@ -176,7 +176,7 @@ class Epochs:
             if record["identity"] == self._identity:
                 return {int(plan): int(size) for plan, size in record["sizes"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # absent, damaged or of another form: it is only a cache
+            pass  # missing, damaged or of another form: it is only a cache
         return {}
 
     def _write(self) -> None:
@@ -186,5 +186,5 @@ class Epochs:
         try:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
             write_text(self._cache, record)
-        except OSError as error:  # a run must not end for want of a cache
-            warnings.warn(f"epoch sizes could not be kept in {self._cache}: {error}", stacklevel=2)
+        except OSError as error:  # a run can continue without a cache
+            warnings.warn(f"cannot write epoch sizes to {self._cache}: {error}", stacklevel=2)

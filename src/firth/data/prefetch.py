@@ -1,7 +1,7 @@
-"""Batches ahead of time: `prefetch` keeps the next few ready while a training step runs.
+"""Load batches ahead of time: `prefetch` keeps the next few ready while a training step runs.
 
-It drives any pure `batch(step)`, so the two loaders and any depth yield the same bytes, and one
-may take over from the other at any step.
+It calls any pure `batch(step)`. So both loaders yield the same bytes at any depth, and one may
+replace the other at any step.
 """
 
 import itertools
@@ -22,8 +22,8 @@ from firth.errors import FirthError
 log = logging.getLogger("firth")
 Batch = dict[str, np.ndarray]
 LOADERS = ("auto", "thread", "tf.data")
-_TRACED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # JAX's event; the compiler is next
-_GRACE = 4.0  # seconds to find a program among those compiled before, and to run it
+_TRACED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # JAX's event before it compiles
+_GRACE = 4.0  # seconds to load a compiled program from the cache and run it
 
 
 def prefetch(
@@ -33,16 +33,15 @@ def prefetch(
     depth: int = 2,
     loader: str = "auto",
 ) -> "Prefetch":
-    """An iterator over batch_fn(start), batch_fn(start + 1), ..., before `stop` if that is given.
+    """An iterator over batch_fn(start), batch_fn(start + 1), ..., up to `stop` if it is not None.
 
-    `depth` batches are kept ready, by one thread, or with `loader="tf.data"` by a
-    `tf.data.Dataset` that computes as many at once (so `batch_fn` must be safe to call from
-    several threads, as views are); the order is that of the steps either way. TensorFlow is
-    imported beside the consumer: until that is done, the thread loads. "auto" is tf.data where
-    TensorFlow is installed, and else the thread. What `batch_fn` raises, the consumer gets in its
-    place.
+    It keeps `depth` batches ready in the order of the steps. `loader="thread"` uses one thread.
+    `loader="tf.data"` uses a `tf.data.Dataset` that computes `depth` batches at once, so `batch_fn`
+    must be safe to call from several threads, as views are. TensorFlow's import runs beside the
+    consumer, and the thread loads until it is done. "auto" means tf.data if TensorFlow is
+    installed, else the thread. The consumer gets an exception of `batch_fn` in place of its batch.
 
-    Raises FirthError for a depth below 1, an unknown loader or where TensorFlow is missing.
+    Raises FirthError for a depth below 1, an unknown loader or a missing TensorFlow.
     """
     if depth < 1:
         raise FirthError(f"depth={depth} batches ahead: expected at least 1")
@@ -56,7 +55,7 @@ def prefetch(
 
 
 def resolve(loader: str) -> str:
-    """The loader that "auto" stands for on this machine; any other is itself."""
+    """The loader that "auto" means on this machine; other names stay as they are."""
     return ("tf.data" if has_tensorflow() else "thread") if loader == "auto" else loader
 
 
@@ -68,10 +67,10 @@ def _cannot_import(reason: object) -> FirthError:
 
 
 class Prefetch(Iterator[Batch]):
-    """What `prefetch` returns: an iterator, and a context manager that stops loading at its end.
+    """The iterator of `prefetch`, and a context manager that stops loading at its end.
 
-    `wait_seconds` is the time that the consumer has spent waiting for batches: that share of the
-    run was bound by its input.
+    `wait_seconds` is the time that the consumer has waited for batches. Input bounds that share of
+    the run.
     """
 
     def __init__(self, source: "_Thread | _Handover"):
@@ -92,7 +91,7 @@ class Prefetch(Iterator[Batch]):
             self.wait_seconds += time.perf_counter() - began
 
     def close(self) -> None:
-        """Stop loading. The thread has then left `batch_fn`; tf.data may still end a call."""
+        """Stop loading. This waits for the thread to leave `batch_fn`; tf.data may finish later."""
         self._finalizer()
         self._source.join()
 
@@ -104,7 +103,7 @@ class Prefetch(Iterator[Batch]):
 
 
 class _Thread:
-    """One thread that fills a bounded buffer; it knows this object, never the Prefetch."""
+    """One thread that fills a bounded buffer; it refers to this object, never to the Prefetch."""
 
     def __init__(self, batch_fn, start: int, stop: int | None, depth: int):
         self._steps = itertools.count(start) if stop is None else iter(range(start, stop))
@@ -113,7 +112,7 @@ class _Thread:
         self._ready: deque[Batch] = deque()
         self._error: BaseException | None = None
         self._done = False
-        # Re-entrant, as the garbage collector may call stop() anywhere, even in this lock.
+        # Re-entrant, because the garbage collector may call stop() anywhere, even in this lock.
         self._changed = threading.Condition(threading.RLock())
         self._thread = threading.Thread(target=self._load, name="firth prefetch", daemon=True)
         self._thread.start()
@@ -160,26 +159,26 @@ class _Thread:
 
 
 class _Handover:
-    """The thread until TensorFlow is imported, and then tf.data.
+    """The thread until TensorFlow is imported, then tf.data.
 
-    The import holds Python's lock for most of some seconds, in which a step could hardly be traced.
-    So it begins while the first step is compiled, which needs no lock: a little after that went to
-    the compiler, as one that was compiled before is there by then, and at the latest when the
-    second batch is wanted. It cannot be broken off half-way without a crash: a process that ends
-    meanwhile waits for it, as Python does for any pool of threads.
+    The import holds Python's lock for most of several seconds, which would slow down tracing. So it
+    begins while JAX compiles the first step, which needs no lock. It waits a little first, because
+    a cached program runs at once, but no longer than until the second batch is requested. Breaking
+    the import off would crash, so a process that ends meanwhile waits for it, as Python does for
+    any thread pool.
     """
 
     def __init__(self, batch_fn, start: int, stop: int | None, depth: int, required: bool):
         self._batch_fn, self._step, self._stop, self._depth = batch_fn, start, stop, depth
         self._required = required
-        self._dtypes: dict[str, np.dtype] = {}  # of a batch, as the first one shows them
+        self._dtypes: dict[str, np.dtype] = {}  # of the first batch
         self._import: Future | None = None
         self._wanted, self._closed = threading.Event(), False
-        self._decided = False  # which source is to stay
+        self._decided = False  # whether the final source is in place
         self._source: _Thread | _TfData = _Thread(batch_fn, start, stop, depth)
-        jax.monitoring.register_event_duration_secs_listener(self._hear)
+        jax.monitoring.register_event_duration_secs_listener(self._on_event)
 
-    def _hear(self, event: str, seconds: float, **_) -> None:
+    def _on_event(self, event: str, seconds: float, **_) -> None:
         if event == _TRACED and self._dtypes:
             self._begin_import()
 
@@ -211,13 +210,13 @@ class _Handover:
                 raise _cannot_import(error)
             log.warning("TensorFlow cannot be imported (%s), so a thread loads batches", error)
             return
-        self._source.stop()  # what it has ready is computed again
+        self._source.stop()  # tf.data computes its ready batches again
         self._source = _TfData(
             imported.result(), self._batch_fn, self._dtypes, self._step, self._stop, self._depth
         )
 
     def stop(self) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._hear)
+        jax.monitoring.unregister_event_duration_listener(self._on_event)
         self._closed = True
         self._wanted.set()
         self._source.stop()

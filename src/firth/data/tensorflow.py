@@ -1,7 +1,7 @@
-"""TensorFlow as a servant of JAX: without the accelerator, and without its log lines.
+"""TensorFlow beside JAX: without the accelerator and without its log lines.
 
-It reads datasets and moves batches here, on the CPU, and is imported only when one of these is
-asked for, as that takes a few seconds.
+Firth uses it on the CPU, to read datasets and to prefetch batches. The import takes a few seconds,
+so it happens only when needed.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-# Libraries that write log lines while they are loaded, before TF_CPP_MIN_LOG_LEVEL is looked at.
+# Libraries that write log lines while they load, before they read TF_CPP_MIN_LOG_LEVEL.
 _TALKATIVE = (
     "python/platform/_pywrap_cpu_feature_guard.so",
     "python/profiler/internal/_pywrap_profiler_plugin.so",
@@ -29,33 +29,33 @@ _importing = threading.Lock()
 
 
 def has_tensorflow() -> bool:
-    """Whether TensorFlow is installed; this imports nothing."""
+    """Whether TensorFlow is installed; imports nothing."""
     return importlib.util.find_spec("tensorflow") is not None
 
 
 def import_tensorflow():
-    """The module `tensorflow`, which sees no accelerator; raises ImportError where it is missing.
+    """Import the module `tensorflow` without accelerators; raises ImportError if it is missing.
 
-    It logs nothing, not even errors, as these reach the caller as exceptions; with
+    It logs nothing, not even errors, which reach the caller as exceptions. With
     TF_CPP_MIN_LOG_LEVEL=0 in the environment it logs everything.
     """
     with _importing:
         if "tensorflow" not in sys.modules and has_tensorflow():
-            if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # 1 is what JAX has set
+            if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":  # JAX sets 1
                 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
             if os.environ["TF_CPP_MIN_LOG_LEVEL"] != "0":
                 _load_silently()
         import tensorflow as tf
 
-        # The accelerator belongs to JAX: without this TensorFlow would take all of its memory.
-        with contextlib.suppress(RuntimeError):  # the caller's TensorFlow runs, as it was set
+        # The accelerator belongs to JAX; otherwise TensorFlow would take all of its memory.
+        with contextlib.suppress(RuntimeError):  # the caller's TensorFlow already runs
             for kind in ("GPU", "TPU"):
                 tf.config.set_visible_devices([], kind)
         return tf
 
 
 def _load_silently() -> None:
-    """Load the talkative libraries, so that the import, which finds them loaded, says nothing."""
+    """Load the talkative libraries silently, so that the import finds them loaded."""
     folder = Path(importlib.util.find_spec("tensorflow").submodule_search_locations[0])
     with _without_log_lines():
         for name in _TALKATIVE:
@@ -65,7 +65,7 @@ def _load_silently() -> None:
 
 @contextlib.contextmanager
 def _without_log_lines() -> Iterator[None]:
-    """Hold back what is written to file descriptor 2; the log lines in it go, all else follows."""
+    """Capture file descriptor 2, then write everything but the log lines to it."""
     with tempfile.TemporaryFile() as caught:
         stderr = os.dup(2)
         os.dup2(caught.fileno(), 2)

@@ -1,7 +1,7 @@
-"""Datasets of TensorFlow Datasets: found, opened, and read in an order that never changes.
+"""Open datasets of TensorFlow Datasets and read them in an order that never changes.
 
-A dataset that lies prepared in TFDS's data_dir is read by its name alone, whoever's code made it.
-One that TFDS would have to download first is downloaded only where the caller allows it.
+TFDS reads a dataset that is prepared in its data_dir by name alone, without the code that made it.
+A missing dataset is downloaded only if the caller allows it.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ def is_name(text: str) -> bool:
 
 
 def open_dataset(name: str, directory: str | None = None, download: str = "", how: str = ""):
-    """The builder of a dataset whose files are there.
+    """The builder of a prepared dataset.
 
     Args:
       name: as TFDS spells it, "imdb_reviews", "glue/sst2", "mine:1.0.0".
       directory: TFDS's data_dir; None means its default (TFDS_DATA_DIR).
-      download: "yes", or what to give for a download to be allowed.
-      how: the user names `directory`.
+      download: "yes", or the option that allows a download, for the error message.
+      how: the option that sets `directory`, for error messages.
 
     Raises:
-      FirthError: TFDS is not installed, knows no such dataset, or has not got its files.
+      FirthError: TFDS is not installed, knows no such dataset, or lacks its files.
     """
     try:
         import_tensorflow()
@@ -75,7 +75,7 @@ def _first_line(error: Exception) -> str:
 
 
 def find_split(builder, split: str):
-    """What TFDS knows of a split, "train" or "train[:50%]"; FirthError where there is none."""
+    """TFDS's info on a split, "train" or "train[:50%]"; FirthError if there is none."""
     splits = builder.info.splits
     try:
         return splits[split]
@@ -87,7 +87,7 @@ def find_split(builder, split: str):
 
 
 def read_examples(builder, split: str) -> Iterator[dict]:
-    """The examples of a split as numpy has them, file after file in the order of writing."""
+    """The examples of a split as numpy arrays, file by file in the order of writing."""
     import tensorflow_datasets as tfds
 
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
@@ -96,8 +96,8 @@ def read_examples(builder, split: str) -> Iterator[dict]:
 
 
 class Texts(NamedTuple):
-    """A split to read texts from: its full name, about how many bytes it has, what changes if the
-    data do, and where it lies (None: TFDS's own folder)."""
+    """A split with texts: its full name, its approximate size in bytes, a version that changes with
+    the data, and TFDS's data_dir (None: its default)."""
 
     name: str
     bytes: int
@@ -106,9 +106,9 @@ class Texts(NamedTuple):
 
 
 def find_texts(name: str, directory: str | None = None, download: bool = False) -> Texts:
-    """Look up `tfds:NAME[:version][:split]`; the split is "train" where none is named.
+    """Look up `tfds:NAME[:version][:split]`; the default split is "train".
 
-    Raises FirthError as `open_dataset` does, and for a split that is not there.
+    Raises FirthError as `open_dataset` does, and for a missing split.
     """
     dataset, split = _NAME.fullmatch(name).groups()
     allow = "yes" if download else "--tfds-download"
@@ -125,9 +125,9 @@ def find_texts(name: str, directory: str | None = None, download: bool = False) 
 
 
 def read_texts(texts: Texts, field: str, errors: str) -> Iterator[tuple[str, int]]:
-    """(the feature `field`, bytes of the split read by then) of every example, in their order.
+    """(the feature `field`, bytes of the split read so far) of every example, in order.
 
-    Raises FirthError for a feature that is not there or no text, and for bytes that are not UTF-8
+    Raises FirthError for a feature that is missing or not text, and for bytes that are not UTF-8
     (unless `errors` is "replace").
     """
     dataset, split = _NAME.fullmatch(texts.name).groups()

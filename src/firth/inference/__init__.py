@@ -1,1 +1,1 @@
-"""What a trained model is used for: vectors, blanks, continuations, log-probabilities."""
+"""Uses of a trained model: vectors, masked words, continuations, log-probabilities."""

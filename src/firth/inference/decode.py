@@ -1,4 +1,4 @@
-"""Tokens that go on from prompts, which are read at once; then one after the other is written.
+"""Generate tokens after prompts: one prefill reads the prompts, each decode step adds a token.
 
 B rows, P the prompts' padded length, T tokens of a block, C capacity of the cache, D hidden size,
 V vocabulary.
@@ -12,33 +12,33 @@ import numpy as np
 
 from firth.inference.sampling import choose, likeliest
 
-SHORTEST = 16  # prompts are padded to a power of two from here on, so that few shapes are compiled
-STEP = 64  # and the room for new tokens to a multiple of this
+SHORTEST = 16  # prompts are padded to a power of two, at least this one, so that few shapes compile
+STEP = 64  # the cache's room for new tokens is a multiple of this
 
 
 def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
-    """Generator of tokens int32 [B, T], T at most `size`; send it which rows go on, bool [B].
+    """Generator of tokens int32 [B, T], T at most `size`; send it which rows continue, bool [B].
 
-    Before the first send it reads the prompts and yields None. `numbers` are the row and the sample
-    that key each prompt's draws; `settings` are temperature, top_k, top_p and greedy.
+    Before the first send it prefills the cache and yields None. `numbers` are the row and the
+    sample that key each prompt's draws. `settings` are temperature, top_k, top_p and greedy.
 
-    A cache has the prompts, padded on the right, in its first P slots and what is written in the
-    following ones, the same for all rows; what a row may see and its positions are its own.
+    The first P slots of the cache hold the prompts, padded on the right. The slots after them hold
+    the new tokens, the same slot for all rows. Each row has its own mask and positions.
     """
-    count, longest = len(prompts), max(map(len, prompts))
-    P = min(max(SHORTEST, 1 << (longest - 1).bit_length()), encoder.max_length)
+    count, most = len(prompts), max(map(len, prompts))
+    P = min(max(SHORTEST, 1 << (most - 1).bit_length()), encoder.max_length)
     rows = 1 << (count - 1).bit_length()
     tokens_BP, lengths_B = np.zeros((rows, P), np.int32), np.ones(rows, np.int32)
     for row, prompt in enumerate(prompts):
         tokens_BP[row, : len(prompt)], lengths_B[row] = prompt, len(prompt)
-    whose_B2 = np.zeros((rows, 2), np.uint32)
-    whose_B2[:count] = numbers
+    numbers_B2 = np.zeros((rows, 2), np.uint32)
+    numbers_B2[:count] = numbers
     tokenizer, spec = encoder.tokenizer, encoder.saved.spec
     listed_V = np.zeros(spec["vocab_size"], bool)
     listed_V[: tokenizer.vocab_size] = [token != "" for token in tokenizer.vocab]  # "" is a hole
     fixed = dict(
         lengths=lengths_B,
-        keys=_row_keys(jax.random.key(seed), whose_B2),
+        keys=_row_keys(jax.random.key(seed), numbers_B2),
         listed=listed_V,
         end=np.int32(-1 if tokenizer.end_id is None else tokenizer.end_id),
         slot=np.int32(P),
@@ -49,61 +49,62 @@ def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
     if settings["top_p"] < 1:
         draw["top_p"] = np.float32(settings["top_p"])
     capacity = P + -(-max_tokens // STEP) * STEP
-    state = _read(encoder.model, encoder.params, tokens_BP, lengths_B, capacity)
-    tokens_BT, written = None, 0
+    state = _prefill(encoder.model, encoder.params, tokens_BP, lengths_B, capacity)
+    tokens_BT, generated = None, 0
     while True:
         open_B = np.zeros(rows, bool)
         open_B[:count] = yield tokens_BT
-        steps = min(size, max_tokens - written)
-        out_BT, state = _write(
-            encoder.model, encoder.params, state, fixed, draw, open_B, written, steps, size=size
+        steps = min(size, max_tokens - generated)
+        out_BT, state = _decode_steps(
+            encoder.model, encoder.params, state, fixed, draw, open_B, generated, steps, size=size
         )
-        written += steps
+        generated += steps
         tokens_BT = np.asarray(out_BT)[:count, :steps]
 
 
 @jax.jit
-def _row_keys(key, whose_B2):
-    return jax.vmap(lambda who: jax.random.fold_in(jax.random.fold_in(key, who[0]), who[1]))(
-        whose_B2
+def _row_keys(key, numbers_B2):
+    return jax.vmap(lambda pair: jax.random.fold_in(jax.random.fold_in(key, pair[0]), pair[1]))(
+        numbers_B2
     )
 
 
 @functools.partial(jax.jit, static_argnames=("model", "capacity"))
-def _read(model, params, tokens_BP, lengths_B, capacity):
+def _prefill(model, params, tokens_BP, lengths_B, capacity):
     """(last hidden state [B, D] of each prompt, cache with room for `capacity` tokens)."""
     B, P = tokens_BP.shape
 
-    def read(model):
+    def prefill(model):
         places_P = jnp.arange(P)
         visible = jnp.broadcast_to(places_P <= places_P[:, None], (B, P, P))
         positions = jnp.broadcast_to(places_P, (B, P))
         cache = model.encoder.empty_cache(B, P)
         return model.encoder.extend(tokens_BP, positions, visible, cache, 0)
 
-    last_BPD, cache = model.apply({"params": params}, method=read)
+    last_BPD, cache = model.apply({"params": params}, method=prefill)
 
-    def widen(kept):
-        return jnp.pad(kept, [(0, 0)] * (kept.ndim - 2) + [(0, capacity - P), (0, 0)])
+    def widen(array):
+        return jnp.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, capacity - P), (0, 0)])
 
     return last_BPD[jnp.arange(B), lengths_B - 1], jax.tree.map(widen, cache)
 
 
 @functools.partial(jax.jit, static_argnames=("model", "size"), donate_argnames="state")
-def _write(model, params, state, fixed, draw, open_B, written, steps, *, size):
-    """At most `steps` tokens more for the open rows: int32 [B, size], and the state after them.
+def _decode_steps(model, params, state, fixed, draw, open_B, generated, steps, *, size):
+    """Run at most `steps` decode steps; returns tokens int32 [B, size] and the new state.
 
-    A row is closed by the end-of-text token, after which its tokens mean nothing.
+    The steps stop once no row is open. The end-of-text token closes a row; the tokens after it mean
+    nothing.
     """
 
     def step(carry):
         i, out_BT, open_B, hidden_BD, cache = carry
-        count = written + i
+        count = generated + i
 
-        def score(model):
+        def next_logits(model):
             return model.lm(hidden_BD[:, None])[:, 0, : len(fixed["listed"])]
 
-        logits_BV = model.apply({"params": params}, method=score)
+        logits_BV = model.apply({"params": params}, method=next_logits)
         logits_BV = jnp.where(fixed["listed"], logits_BV, -jnp.inf)
         if draw:
             keys_B = jax.vmap(jax.random.fold_in, in_axes=(0, None))(fixed["keys"], count)
@@ -126,9 +127,9 @@ def _write(model, params, state, fixed, draw, open_B, written, steps, *, size):
         last_B1D, new_cache = model.apply({"params": params}, method=extend)
         return i + 1, out_BT, open_B, last_B1D[:, 0], new_cache
 
-    def goes_on(carry):
+    def unfinished(carry):
         return (carry[0] < steps) & carry[2].any()
 
     out_BT = jnp.zeros((len(open_B), size), jnp.int32)
-    _, out_BT, _, *state = jax.lax.while_loop(goes_on, step, (0, out_BT, open_B, *state))
+    _, out_BT, _, *state = jax.lax.while_loop(unfinished, step, (0, out_BT, open_B, *state))
     return out_BT, tuple(state)

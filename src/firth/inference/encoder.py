@@ -1,4 +1,4 @@
-"""The Python face: a model and its tokenizer, from text or arrays to every layer's hidden states.
+"""A model and its tokenizer in Python: from text or arrays to every layer's hidden states.
 
 B batch, L length, N layers, D hidden size, H heads, V vocabulary, C labels.
 """
@@ -15,22 +15,22 @@ from firth.inference.batching import pad_rows
 from firth.inference.inputs import Text
 from firth.models.heads import find_head
 from firth.models.model import family, longest
-from firth.tokenizers.frame import Frame, frame_of, truncation
+from firth.tokenizers.special_tokens import Template, build_template, truncation
 from firth.weights.read import Saved, read_model
 from firth.weights.write import write_published
 
 
 @dataclasses.dataclass(frozen=True)
 class Representation:
-    """What an `Encoder` returns; numpy arrays, float32 where not said otherwise.
+    """The output of an `Encoder` as numpy arrays, float32 unless stated.
 
-    tokens: for each text its tokens as strings, padding left out (ids where there is no tokenizer).
+    tokens: each text's tokens as strings, without padding (ids if there is no tokenizer).
     ids, segments: int32 [B, L]. mask: bool [B, L], True at real tokens.
-    hidden: [N+1, B, L, D], the embeddings and every layer. What it holds at padding means nothing.
-    pooled: [B, D], or None where the model has no pooler.
+    hidden: [N+1, B, L, D], the embeddings and every layer. Values at padding mean nothing.
+    pooled: [B, D], or None if the model has no pooler.
     logits: {"mlm" and "lm": [B, L, V], "nsp" and "sop": [B, 2], "rtd": [B, L], "classifier":
-      [B, C]}, as far as there are heads.
-    attentions: probabilities [N, B, H, L, L], or None unless they were asked for.
+      [B, C]}, those of the model's heads.
+    attentions: probabilities [N, B, H, L, L], or None unless requested.
     """
 
     tokens: list[list]
@@ -49,9 +49,9 @@ def load(source, *, dtype: str | None = None, heads: bool | Sequence[str] = True
     Args:
       source: a published directory, a Firth directory, a workdir or "hf:org/name".
       dtype: of the computation, "float32" (default) or "bfloat16".
-      heads: compute the logits of all heads (True), of none (False), or of those named.
+      heads: compute the logits of all heads (True), of none (False), or of the named ones.
 
-    Raises FirthError naming the file for whatever is missing, damaged or not supported.
+    Raises FirthError, naming the file, if something is missing, damaged or not supported.
     """
     return Encoder(read_model(source), dtype=dtype, heads=heads)
 
@@ -59,7 +59,7 @@ def load(source, *, dtype: str | None = None, heads: bool | Sequence[str] = True
 class Encoder:
     """An encoder ready for use: `encoder(texts)` or `encoder(tokens=..., mask=..., segments=...)`.
 
-    Attributes: saved (what was read), tokenizer (or None), model, params (on the device),
+    Attributes: saved (the loaded files), tokenizer (or None), model, params (on the device),
     max_length (rows of the position table).
     """
 
@@ -81,21 +81,21 @@ class Encoder:
         self._apply = jax.jit(self._forward, static_argnames="attentions")
 
     @functools.cached_property
-    def framing(self) -> Frame:
+    def template(self) -> Template:
         """The special tokens around the model's texts."""
-        return frame_of(family(self.saved.spec["family"]).FRAME, self.tokenizer)
+        return build_template(family(self.saved.spec["family"]).SPECIAL_TOKENS, self.tokenizer)
 
     def _forward(self, params, tokens_BL, segments_BL, mask_BL, attentions):
         out, logits = self.model.apply(
             {"params": params}, tokens_BL, segments_BL, mask_BL, attentions=attentions
         )
-        # The batch axis comes first in everything, so that chunks are put together alike.
-        found = {"hidden": out.hidden.swapaxes(0, 1), "logits": logits}
+        # The batch axis comes first in every array, so that chunks concatenate alike.
+        arrays = {"hidden": out.hidden.swapaxes(0, 1), "logits": logits}
         if out.pooled is not None:
-            found["pooled"] = out.pooled
+            arrays["pooled"] = out.pooled
         if attentions:
-            found["attentions"] = out.attentions.swapaxes(0, 1)
-        return jax.tree.map(lambda x: x.astype(np.float32), found)
+            arrays["attentions"] = out.attentions.swapaxes(0, 1)
+        return jax.tree.map(lambda x: x.astype(np.float32), arrays)
 
     def __call__(
         self,
@@ -111,30 +111,30 @@ class Encoder:
         """Represent texts, or token ids.
 
         Args:
-          texts: strings or pairs of strings; "[MASK]" and other special tokens are recognised.
+          texts: strings or pairs of strings, with or without special tokens such as "[MASK]".
           tokens: int [B, L], instead of texts; needs no tokenizer.
-          mask: bool [B, L], True at real tokens; all True when left out.
-          segments: int [B, L]; zeros when left out.
+          mask: bool [B, L], True at real tokens; all True by default.
+          segments: int [B, L]; zeros by default.
           attentions: also return the attention probabilities.
-          truncate: cut texts to the position table instead of refusing them.
-          batch_size: rows computed at a time; everything returned is held in memory.
+          truncate: cut texts that exceed the position table instead of refusing them.
+          batch_size: rows computed at a time. Memory holds the whole result.
 
-        Raises FirthError naming the text, row or value for what the model cannot represent.
+        Raises FirthError, naming the text, row or value that the model cannot represent.
         """
         if (texts is None) == (tokens is None):
             raise FirthError("give either texts or tokens=")
         if texts is not None:
-            ids, segments, mask = self.pad(self.frame(texts, truncate=truncate))
-            length = int(mask.sum(1).max())  # the bucket's padding is cut off again
+            ids, segments, mask = self.pad(self.tokenise(texts, truncate=truncate))
+            length = int(mask.sum(1).max())  # without the padding to a fixed shape
         else:
             ids, segments, mask = self._checked(tokens, segments, mask)
             length = ids.shape[1]
         parts = []
         for begin in range(0, len(ids), batch_size):
             rows = [x[begin : begin + batch_size] for x in (ids, segments, mask)]
-            found = self._apply(self.params, *pad_rows(rows, batch_size), attentions=attentions)
+            arrays = self._apply(self.params, *pad_rows(rows, batch_size), attentions=attentions)
             count = len(rows[0])
-            parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:count], found))
+            parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:count], arrays))
         whole = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         logits = whole["logits"]
         for head in logits:
@@ -158,10 +158,10 @@ class Encoder:
 
         Args:
           texts: a string with "[MASK]" in it, a pair, or a list of strings and pairs.
-          top: how many choices a mask gets.
-          targets: choose among these words alone.
+          top: the number of choices for a mask.
+          targets: choose only among these words.
 
-        Returns one `firth.inference.fill.Filled` a mask: `row` (which text), `position`, and
+        Returns one `firth.inference.fill.Filled` for each mask: `row` (which text), `position`, and
         `choices`, each with `token`, `id`, `probability` and `text`. Raises FirthError as
         `firth.inference.fill.fill` does.
         """
@@ -170,36 +170,36 @@ class Encoder:
         return fill(self, texts, top, targets)
 
     def generate(self, texts: str | Sequence[str], **settings) -> list:
-        """Let a causal language model go on from texts; see `firth.inference.generate.generate`.
+        """Continue texts with a causal language model; see `firth.inference.generate.generate`.
 
         Args:
           texts: a string or a list of them.
           settings: `max_tokens`, `temperature`, `top_k`, `top_p`, `greedy`, `stop`, `seed`,
             `samples`, `stream`.
 
-        Returns one `firth.inference.generate.Generated` a sample: `row` (which text), `sample`,
-        `text` (what follows), `ids` and `reason`. Raises FirthError as
+        Returns one `firth.inference.generate.Generated` for each sample: `row` (which text),
+        `sample`, `text` (the continuation), `ids` and `reason`. Raises FirthError as
         `firth.inference.generate.generate` does.
         """
         from firth.inference.generate import generate
 
         return generate(self, texts, **settings)
 
-    def frame(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
-        """(ids int32 [n], where the second text begins) of each text, special tokens included.
+    def tokenise(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
+        """(ids int32 [n] with special tokens, where the second text begins) of each text.
 
         Args:
           texts: strings or pairs.
           limit: the most tokens a text may have; by default the rows of the position table.
-          truncate: cut longer ones, from the longer text of a pair first, as the BERT code does.
-          names: how errors call the texts; by default "text 0" and so on.
+          truncate: cut longer texts, the longer one of a pair first, as the BERT code does.
+          names: the names of the texts in errors; by default "text 0" and so on.
 
-        Raises FirthError for what is no text, and for one that is too long.
+        Raises FirthError for a value that is not a text and for a text that is too long.
         """
         tokenizer, limit = self.tokenizer, limit or self.max_length
         if tokenizer is None:
             raise FirthError(f"{self.saved.source} holds no tokenizer; give tokens= instead")
-        frame = self.framing
+        template = self.template
         if isinstance(texts, str) or not texts:
             raise FirthError(f"expected a list of texts, not {texts!r:.40}")
         pairs = [(t, "") if isinstance(t, str) else t for t in texts]
@@ -208,10 +208,10 @@ class Encoder:
                 raise FirthError(f"text {i} is {pair!r:.40}, expected a string or two of them")
         firsts = tokenizer.encode([pair[0] for pair in pairs], special=True)
         seconds = tokenizer.encode([pair[1] for pair in pairs], special=True)
-        framed = []
+        tokenised = []
         for i, text in enumerate(texts):
             a, b, paired = firsts[i].ids, seconds[i].ids, not isinstance(text, str)
-            special = frame.size(1 + paired)
+            special = template.size(1 + paired)
             size = len(a) + len(b) + special
             if size > limit and not truncate:
                 raise FirthError(
@@ -220,30 +220,30 @@ class Encoder:
                 )
             a_cut, b_cut = truncation(len(a), len(b), max(limit - special, 0))
             a, b = a[: len(a) - a_cut], b[: len(b) - b_cut]
-            between = frame.between if paired else ()
-            ids = np.concatenate([frame.before, a, between, b, frame.after]).astype(np.int32)
-            second = len(frame.before) + len(a) + len(between)
-            framed.append((ids, second if paired else len(ids)))
-        return framed
+            between = template.between if paired else ()
+            ids = np.concatenate([template.before, a, between, b, template.after]).astype(np.int32)
+            second = len(template.before) + len(a) + len(between)
+            tokenised.append((ids, second if paired else len(ids)))
+        return tokenised
 
-    def pad(self, framed: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def pad(self, tokenised: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(ids int32, segments int32, mask bool), all [B, L], with L one of a few lengths."""
-        longest = max(len(ids) for ids, _ in framed)
-        step = 16 if longest <= 64 else 32  # few shapes: each is compiled once
-        length = min(-(-longest // step) * step, self.max_length)
-        ids = np.full((len(framed), length), self.framing.pad, np.int32)
+        most = max(len(ids) for ids, _ in tokenised)
+        step = 16 if most <= 64 else 32  # few shapes, because each is compiled once
+        length = min(-(-most // step) * step, self.max_length)
+        ids = np.full((len(tokenised), length), self.template.pad, np.int32)
         segments = np.zeros_like(ids)
         mask = np.zeros(ids.shape, bool)
-        for row, (text, second) in enumerate(framed):
+        for row, (text, second) in enumerate(tokenised):
             ids[row, : len(text)] = text
             segments[row, second : len(text)] = 1
-            if self.framing.last_segment is not None:
-                segments[row, len(text) - 1] = self.framing.last_segment
+            if self.template.last_segment is not None:
+                segments[row, len(text) - 1] = self.template.last_segment
             mask[row, : len(text)] = True
         return ids, segments, mask
 
     def _checked(self, tokens, segments, mask):
-        """Arrays given by the user, as int32, int32 and bool; FirthError for what does not fit."""
+        """The user's arrays as int32, int32 and bool; FirthError if they do not fit the model."""
         ids = np.asarray(tokens)
         segments = np.zeros(ids.shape, np.int32) if segments is None else np.asarray(segments)
         mask = np.ones(ids.shape, bool) if mask is None else np.asarray(mask).astype(bool)
@@ -270,8 +270,8 @@ class Encoder:
         return [self.tokenizer.token(n) for n in ids] if self.tokenizer else ids.tolist()
 
     def save(self, directory, overwrite: bool = False):
-        """Write the published layout, all heads included; transformers loads it.
+        """Write the published layout with all heads; transformers loads it.
 
-        Raises FirthError when `directory` holds something and `overwrite` is not set.
+        Raises FirthError if `directory` is not empty and `overwrite` is False.
         """
         write_published(directory, self.saved, overwrite)

@@ -19,7 +19,7 @@ from firth.inference.inputs import Text
 if TYPE_CHECKING:
     from firth.inference.encoder import Encoder
 
-MASK = "[MASK]"  # how the mask may be written for any model, whatever its tokenizer calls it
+MASK = "[MASK]"  # every model takes this spelling of the mask, besides its tokenizer's own
 BATCH_SIZE = 32  # texts encoded at a time
 MASKS_AT_ONCE = 64  # rows of vocabulary logits computed at a time
 
@@ -28,7 +28,8 @@ class Choice(NamedTuple):
     """One token for one mask.
 
     token: as the vocabulary has it ("##s", "Ġword"). id: its id. probability: 0 .. 1.
-    text: the text (or pair) with this token put in and other masks left, as the model spells them.
+    text: the text (or pair) with this token for the mask; other masks stay, as the model spells
+    them.
     """
 
     token: str
@@ -39,10 +40,10 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Filled:
-    """What `fill` found for one mask.
+    """The choices for one mask.
 
-    row: int, which of the texts, from 0. position: int, the mask's place among the text's tokens,
-    of which [CLS] is 0. choices: tuple of `Choice` [top], the likeliest first.
+    row: int, which of the texts, from 0. position: int, the index of the mask among the text's
+    tokens; [CLS] is 0. choices: tuple of `Choice` [top], the likeliest first.
     """
 
     row: int
@@ -60,22 +61,22 @@ def fill(
 ) -> list[Filled]:
     """The likeliest tokens for each mask, from a model with a masked-LM head.
 
-    Every mask is filled on its own, its neighbours still masked: the best choices of two masks need
-    not be the best pair. A choice that begins a word stands where the mask stood; one that does not
-    ("##s") is joined to what is before it.
+    The model fills each mask while the others stay masked, so the best choices of two masks need
+    not be the best pair. A choice that begins a word takes the mask's place. A choice that
+    continues one ("##s") joins the text before it.
 
     Args:
       encoder: the model.
-      texts: a string, a pair (a tuple of two), or a list of strings and pairs. The mask is written
-        "[MASK]" or as the tokenizer calls it ("<mask>").
-      top: how many choices a mask gets (all the targets, where those are fewer).
-      targets: choose among these words alone, each of which must be one token: as written after a
-        space, or as the vocabulary has it ("##s").
-      names: how errors call the texts; by default "text 0" and so on.
+      texts: a string, a pair (a tuple of two), or a list of strings and pairs. Write the mask as
+        "[MASK]" or as the tokenizer does ("<mask>").
+      top: the number of choices for a mask (all the targets, if there are fewer).
+      targets: choose only among these words. Each must be one token: as written after a space, or
+        as the vocabulary has it ("##s").
+      names: the names of the texts in errors; by default "text 0" and so on.
 
-    Returns one `Filled` a mask, in the order of the texts and of the masks in them. Probabilities
-    are a float32 softmax over the whole vocabulary of the model, or over the targets. Rows of its
-    table that the tokenizer has no token for are never chosen.
+    Returns one `Filled` for each mask, in the order of the texts and of the masks in them.
+    Probabilities are a float32 softmax over the model's whole vocabulary, or over the targets.
+    `fill` never chooses a row of the vocabulary for which the tokenizer has no token.
 
     Raises FirthError for a model without a masked-LM head, tokenizer or mask token, a text that has
     no mask or is too long, a target that is not one token, and `top` out of range.
@@ -102,15 +103,15 @@ def fill(
     spelt = tokenizer.special_tokens["mask"]
     texts = [_spell(text, spelt) for text in texts]
     names = names or [f"text {i}" for i in range(len(texts))]
-    framed = encoder.frame(texts, names=names)
-    places = [np.flatnonzero(ids == tokenizer.mask_id) for ids, _ in framed]
+    tokenised = encoder.tokenise(texts, names=names)
+    places = [np.flatnonzero(ids == tokenizer.mask_id) for ids, _ in tokenised]
     for name, positions in zip(names, places, strict=True):
         if not len(positions):
             other = "" if spelt == MASK else f" or {spelt}"
             raise FirthError(f"{name} has no mask; for this model it is written {MASK}{other}")
 
     filled = []
-    for row, position, values, ids in _best(encoder, framed, places, listed_V, targets, top):
+    for row, position, values, ids in _best(encoder, tokenised, places, listed_V, targets, top):
         if not filled or filled[-1].row != row:
             spans = iter(_spans(tokenizer, texts[row]))
         part, begin, end = next(spans)
@@ -126,7 +127,7 @@ def _target_ids(tokenizer, targets) -> list[int]:
     """The id of each target; FirthError for one that is not one token."""
     if isinstance(targets, str) or not targets or not all(isinstance(t, str) for t in targets):
         raise FirthError(f"targets={targets!r:.40}: expected a list of words")
-    found = {}
+    words = {}  # id -> target
     for target in targets:
         # Inside a text words follow a space, which byte-level BPE keeps in the token.
         ways = [e.ids.tolist() for e in tokenizer.encode([f" {target}", target])]
@@ -137,34 +138,34 @@ def _target_ids(tokenizer, targets) -> list[int]:
             raise FirthError(
                 f"target {target!r} is not one token of this model; its pieces are {pieces}"
             )
-        if number in found:
+        if number in words:
             raise FirthError(
-                f"targets {found[number]!r} and {target!r} are the same token, "
+                f"targets {words[number]!r} and {target!r} are the same token, "
                 f"{tokenizer.token(number)!r}"
             )
-        found[number] = target
-    return list(found)
+        words[number] = target
+    return list(words)
 
 
 def _spell(text, mask: str):
-    """A text with its masks as the tokenizer spells them; what is no text is left to `frame`."""
+    """A text with its masks as the tokenizer spells them; `Encoder.tokenise` refuses the rest."""
     if isinstance(text, tuple | list):
         return tuple(_spell(part, mask) for part in text)
     return text.replace(MASK, mask) if isinstance(text, str) else text
 
 
-def _best(encoder, framed, places, listed_V, targets, top) -> Iterator:
+def _best(encoder, tokenised, places, listed_V, targets, top) -> Iterator:
     """(row, position, probabilities [top], ids [top]) of each mask in turn."""
-    for begin in range(0, len(framed), BATCH_SIZE):
-        rows = range(begin, min(begin + BATCH_SIZE, len(framed)))
-        batch = pad_rows(encoder.pad([framed[row] for row in rows]), BATCH_SIZE)
+    for begin in range(0, len(tokenised), BATCH_SIZE):
+        rows = range(begin, min(begin + BATCH_SIZE, len(tokenised)))
+        batch = pad_rows(encoder.pad([tokenised[row] for row in rows]), BATCH_SIZE)
         last_BLD = _encode(encoder.model, encoder.params, *batch)
         masks = [(row, position) for row in rows for position in places[row].tolist()]
         for first in range(0, len(masks), MASKS_AT_ONCE):
             some = masks[first : first + MASKS_AT_ONCE]
             index_K2 = (np.array(some) - [begin, 0]).astype(np.int32)
             (index_K2,) = pad_rows([index_K2], MASKS_AT_ONCE)
-            found = _choose(
+            best = _choose(
                 encoder.model,
                 encoder.params,
                 last_BLD,
@@ -173,7 +174,7 @@ def _best(encoder, framed, places, listed_V, targets, top) -> Iterator:
                 restricted=targets is not None,
                 top=top,
             )
-            for mask, values, ids in zip(some, *jax.device_get(found), strict=False):
+            for mask, values, ids in zip(some, *jax.device_get(best), strict=False):
                 yield *mask, values, ids
 
 
@@ -197,20 +198,20 @@ def _choose(model, params, last_BLD, index_K2, listed_V, *, restricted, top):
 
 
 def _spans(tokenizer, text: Text) -> Iterator[tuple[int, int, int]]:
-    """(0 or 1 for the text of a pair, begin, end) of each mask's characters, spaces left out."""
+    """(0 or 1 for the text of a pair, begin, end) of each mask's characters, without spaces."""
     for part, string in enumerate([text] if isinstance(text, str) else text):
         (encoded,) = tokenizer.encode([string], special=True)
         for begin, end in encoded.offsets[encoded.ids == tokenizer.mask_id].tolist():
-            found = string[begin:end]  # some tokenizers let the mask take the space before it
-            yield part, end - len(found.lstrip()), begin + len(found.rstrip())
+            span = string[begin:end]  # in some tokenizers the mask includes the space before it
+            yield part, end - len(span.lstrip()), begin + len(span.rstrip())
 
 
 def _put(tokenizer, text: Text, part: int, begin: int, end: int, number: int) -> Text:
-    """The text with a token in place of these characters."""
+    """The text with the token `number` in place of the characters begin .. end - 1."""
     if not isinstance(text, str):
         changed = _put(tokenizer, text[part], 0, begin, end, number)
         return (changed, text[1]) if part == 0 else (text[0], changed)
-    # Decoded after itself, a token shows whether a space comes before it within a text.
+    # Decoding a token after itself shows whether it begins with a space inside a text.
     once, twice = (tokenizer.decode([number] * n, skip_special=False) for n in (1, 2))
     piece = twice[len(once) :]
     before = text[:begin] if piece.startswith(" ") else text[:begin].rstrip()

@@ -1,4 +1,4 @@
-"""`firth generate`: let a causal language model go on from a prompt.
+"""`firth generate`: continue a prompt with a causal language model.
 
 firth generate --model DIR --prompt "The vase" --tokens=64 --top-p=0.9
 """
@@ -12,22 +12,22 @@ import numpy as np
 
 from firth.errors import FirthError
 from firth.inference.decode import blocks
-from firth.inference.detokenize import Writer
+from firth.inference.detokenize import Detokenizer
 
 if TYPE_CHECKING:
     from firth.inference.encoder import Encoder
 
-BATCH_SIZE = 16  # rows at a time: each keeps the keys and values of its tokens
-BLOCK = 16  # tokens computed between two looks at the text
+BATCH_SIZE = 16  # rows at a time; the cache holds the keys and values of their tokens
+BLOCK = 16  # decode steps between two checks of the text
 
 
 @dataclass(frozen=True)
 class Generated:
-    """How one prompt goes on.
+    """One continuation of a prompt.
 
-    row: int, which prompt, from 0. sample: int, which of its samples, from 0. text: what follows
-    the prompt, without the stop string. ids: the tokens, those of the stop string or the
-    end-of-text token included. reason: why it ends: "length", "end" (of text) or "stop".
+    row: int, which prompt, from 0. sample: int, which of its samples, from 0. text: the
+    continuation, without the stop string. ids: its tokens, with those of the stop string or the
+    end-of-text token. reason: why it ends: "length", "end" (of text) or "stop".
     """
 
     row: int
@@ -52,27 +52,28 @@ def generate(
     stream: Callable[[int, int, str], None] | None = None,
     names: Sequence[str] | None = None,
 ) -> list[Generated]:
-    """Let a causal language model go on from each text.
+    """Continue each text with a causal language model.
 
     Args:
       encoder: the model.
-      texts: a string or a list of them; special tokens in them are recognised. An empty one begins
-        a text: it stands for the end-of-text token.
-      max_tokens: how many tokens may follow.
-      temperature: what the logits are divided by; below 1 makes likely tokens likelier.
-      top_k: draw among so many of the likeliest tokens; 0 is all.
-      top_p: draw among the fewest likeliest tokens with this probability together; 1.0 is all.
+      texts: a string or a list of them, with or without special tokens. An empty string stands for
+        the end-of-text token, after which a new text begins.
+      max_tokens: the most new tokens.
+      temperature: divides the logits; a value below 1 makes likely tokens likelier.
+      top_k: draw among this many of the likeliest tokens; 0 means all.
+      top_p: draw among the fewest likeliest tokens that together have this probability; 1.0 means
+        all.
       greedy: take the likeliest token instead of drawing.
       stop: end before the first of these strings.
-      seed: every row and sample draws from its own stream of it, so that a continuation depends on
-        its text, its row and its sample's number, not on the texts beside it.
-      samples: how many continuations of each text.
-      stream: called with (row, sample, piece) as soon as a piece of text is certain; pieces are
+      seed: gives each row and sample its own random stream, so that a continuation depends on its
+        text, its row and its sample number, but not on the other texts.
+      samples: the number of continuations of each text.
+      stream: called with (row, sample, piece) as soon as a piece of text is certain. Pieces are
         whole characters.
-      names: how errors call the texts; by default "text 0" and so on.
+      names: the names of the texts in errors; by default "text 0" and so on.
 
-    Returns one `Generated` a sample, in the order of the texts. Tokens that the tokenizer has no
-    name for are never chosen; the end-of-text token ends a continuation.
+    Returns one `Generated` for each sample, in the order of the texts. `generate` never chooses an
+    id for which the tokenizer has no token. The end-of-text token ends a continuation.
 
     Raises FirthError for a model that is not causal or has no LM head or tokenizer, for a text that
     leaves too few positions, and for settings out of range.
@@ -84,11 +85,11 @@ def generate(
     names = names or [f"text {i}" for i in range(len(texts))]
     prompts = _prompts(encoder, texts, max_tokens, names)
     wanted = [(row, sample) for row in range(len(texts)) for sample in range(samples)]
-    found = []
+    generated = []
     for begin in range(0, len(wanted), BATCH_SIZE):
         some = wanted[begin : begin + BATCH_SIZE]
         rows = [prompts[row] for row, _ in some]
-        writers = [Writer(encoder.tokenizer, prompt.tolist(), stop) for prompt in rows]
+        writers = [Detokenizer(encoder.tokenizer, prompt.tolist(), stop) for prompt in rows]
         size = 1 if stream else BLOCK
         block = blocks(encoder, rows, some, max_tokens, seed, settings, size)
         next(block)
@@ -100,12 +101,14 @@ def generate(
                         stream(*some[i], piece)
         for (row, sample), writer in zip(some, writers, strict=True):
             ids = tuple(writer.ids)
-            found.append(Generated(row, sample, writer.text, ids, writer.reason))
-    return found
+            generated.append(Generated(row, sample, writer.text, ids, writer.reason))
+    return generated
 
 
-def _push(writer: Writer, tokens: list[int], encoder: "Encoder", max_tokens: int) -> Iterator[str]:
-    """Write the tokens of one block; the pieces of text that become certain."""
+def _push(
+    writer: Detokenizer, tokens: list[int], encoder: "Encoder", max_tokens: int
+) -> Iterator[str]:
+    """Push the tokens of one block; yields the pieces of text that become certain."""
     for token in tokens:
         if token == encoder.tokenizer.end_id:
             writer.ids.append(token)
@@ -140,7 +143,7 @@ def _check_model(encoder: "Encoder"):
 def _check_settings(
     encoder, max_tokens, stop, seed, samples, *, temperature, top_k, top_p, greedy
 ) -> tuple[str, ...]:
-    """The stop strings; FirthError for a setting out of range."""
+    """The stop strings as a tuple; FirthError for a setting out of range."""
     size = encoder.tokenizer.vocab_size
     if not (temperature > 0 and math.isfinite(temperature)):
         raise FirthError(
@@ -166,7 +169,7 @@ def _check_settings(
 
 
 def _prompts(encoder, texts, max_tokens: int, names) -> list[np.ndarray]:
-    """Token ids int32 [n] of each text; FirthError for one after which too few tokens fit."""
+    """Token ids int32 [n] of each text; FirthError for one that leaves room for too few tokens."""
     tokenizer, limit = encoder.tokenizer, encoder.max_length
     for name, text in zip(names, texts, strict=True):
         if not isinstance(text, str):
@@ -178,21 +181,18 @@ def _prompts(encoder, texts, max_tokens: int, names) -> list[np.ndarray]:
             )
     if not texts:
         raise FirthError("expected at least one text")
-    found = []
+    prompts = []
     encoded = [one.ids for one in tokenizer.encode(texts, special=True)]
     for name, text, ids in zip(names, texts, encoded, strict=True):
         if not text:
             ids = np.array([tokenizer.end_id], np.int32)
         if not len(ids):
-            raise FirthError(f"{name} is {text!r:.40}, of which the tokenizer leaves nothing")
+            raise FirthError(f"{name} is {text!r:.40}, but the tokenizer gives no token for it")
         left = max(limit - len(ids), 0)
         if left < max_tokens:
             raise FirthError(
                 f"{name} has {len(ids)} tokens and the model {limit} positions, so {left} can "
                 f"follow, not {max_tokens}; shorten it or ask for fewer"
             )
-        found.append(ids)
-    return found
-
-
-# ----------------------------------------------------------------------------------- the command
+        prompts.append(ids)
+    return prompts

@@ -1,4 +1,4 @@
-"""Texts to work on, one or two a line of a file."""
+"""Read input texts from a file: one text, or a pair, on each line."""
 
 import contextlib
 import sys
@@ -12,15 +12,15 @@ Text = str | tuple[str, str]
 def read_lines(path: str, errors: str = "strict") -> Iterator[tuple[str, Text]]:
     """(file:line, text) of each line; a line with a tab is a pair. "-" is standard input.
 
-    An empty line is an empty text, so that row i always is line i. Raises FirthError for bytes that
-    are not UTF-8 and for more than one tab, with the line's number.
+    An empty line is an empty text, so row i is always line i. Raises FirthError with the line
+    number for bytes that are not UTF-8 and for more than one tab.
     """
     for name, line in read_plain_lines(path, errors):
         yield name, parse_line(name, line)
 
 
 def read_plain_lines(path: str, errors: str = "strict") -> Iterator[tuple[str, str]]:
-    """The same with tabs left in the line."""
+    """As `read_lines`, but tabs stay in the line."""
     name = "standard input" if path == "-" else path
     with _open(path) as file:
         begin = 0
@@ -37,7 +37,7 @@ def read_plain_lines(path: str, errors: str = "strict") -> Iterator[tuple[str, s
 
 
 def parse_line(name: str, text: str) -> Text:
-    """A text, or a pair where there is a tab; FirthError calling it `name` for more tabs."""
+    """A text, or a pair if there is a tab; FirthError, naming the line, for more tabs."""
     parts = text.split("\t")
     if len(parts) > 2:
         raise FirthError(f"{name}: {len(parts)} texts between tabs, expected one or two")
@@ -45,7 +45,7 @@ def parse_line(name: str, text: str) -> Text:
 
 
 def count_lines(path: str) -> int | None:
-    """Number of lines of a file, at least one with something in it; None for standard input."""
+    """Number of lines of a file, None for standard input; FirthError if all lines are blank."""
     if path == "-":
         return None
     with _open(path) as file:

@@ -1,4 +1,4 @@
-"""`firth represent`: texts to vectors, in memory that does not grow with their number.
+"""`firth represent`: texts to vectors, in memory independent of the number of texts.
 
 firth represent --model DIR --input sentences.txt --output vectors.npz --pool=mean
 """
@@ -22,7 +22,7 @@ from firth.inference.inputs import Text
 from firth.models.model import last_real
 from firth.progress import Progress
 
-SORTED_BATCHES = {"none": 8, "cls": 64, "mean": 64}  # so many batches of texts are sorted at once
+SORTED_BATCHES = {"none": 8, "cls": 64, "mean": 64}  # batches of texts sorted by length at a time
 
 
 def represent(
@@ -40,20 +40,20 @@ def represent(
 
     Args:
       encoder: the model.
-      lines: (how errors call it, text or pair of texts).
+      lines: (name in errors, text or pair of texts).
       output: the file. `layers` int64 [n]: 0 are the embeddings, N is the last layer. With pool
         "cls" or "mean", `vectors` float32 [texts, n, D]. With pool "none", `hidden` float32
-        [tokens, n, D] and `tokens`, strings [tokens], specials included, of all texts one after
-        the other; text i has those from `offsets[i]` to `offsets[i + 1]`. One layer: no axis n.
-      layers: which ones; negative numbers count from the last.
-      pool: "cls" takes the token that stands for the text, which is the first, or the last in
-        XLNet, Transformer-XL and GPT; "mean" the average over the text's tokens, specials
-        included, as sentence-transformers does, "none" keeps every token.
+        [tokens, n, D] and `tokens`, strings [tokens], the tokens of all texts in order, specials
+        included; text i has those from `offsets[i]` to `offsets[i + 1]`. One layer: no axis n.
+      layers: layer numbers; negative numbers count from the last.
+      pool: "cls" takes the first token, or in XLNet, Transformer-XL and GPT the last. "mean" takes
+        the average over the text's tokens, specials included, as sentence-transformers does.
+        "none" keeps every token.
       batch_size: rows computed at a time.
-      max_length: cut texts to so many tokens; None refuses what the position table cannot hold.
+      max_length: cut texts to this many tokens. With None a text must fit the position table.
 
     Returns the number of texts. Raises FirthError for an unknown layer, a text that is too long, no
-    texts at all, and where the file cannot be written; it is then as it was before.
+    texts, or a file that cannot be written. An error leaves an existing file as it was.
     """
     chosen = choose_layers(layers, encoder.saved.spec["num_layers"])
     if max_length is not None and not 3 <= max_length <= encoder.max_length:
@@ -94,7 +94,7 @@ def represent(
 
 
 def choose_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
-    """Layer numbers 0 .. N for numbers that may count from the end; FirthError for others."""
+    """Layer numbers 0 .. N from numbers that may count from the end; FirthError for others."""
     for layer in layers:
         if not -num_layers - 1 <= layer <= num_layers:
             raise FirthError(
@@ -105,9 +105,10 @@ def choose_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
 
 
 def _vectors(encoder, lines, layers, pool, batch_size, max_length) -> Iterator:
-    """(ids, vector) of each text in turn: [n, D], or [tokens, n, D] when nothing is pooled.
+    """(ids, vector) of each text in turn: [n, D], or [tokens, n, D] without pooling.
 
-    Texts of like length share a batch; the next batch is under way while one is fetched.
+    Texts of similar length share a batch. The device computes the next batch while the host copies
+    the last one.
     """
 
     @jax.jit
@@ -127,24 +128,24 @@ def _vectors(encoder, lines, layers, pool, batch_size, max_length) -> Iterator:
     while window := list(itertools.islice(lines, SORTED_BATCHES[pool] * batch_size)):
         names, texts = zip(*window, strict=True)
         truncate = max_length is not None
-        framed = encoder.frame(texts, limit=max_length, truncate=truncate, names=names)
-        order = sorted(range(len(framed)), key=lambda i: len(framed[i][0]))
-        found, previous = [None] * len(framed), None
+        tokenised = encoder.tokenise(texts, limit=max_length, truncate=truncate, names=names)
+        order = sorted(range(len(tokenised)), key=lambda i: len(tokenised[i][0]))
+        vectors, previous = [None] * len(tokenised), None
         for begin in [*range(0, len(order), batch_size), None]:
             started = None
             if begin is not None:
                 rows = order[begin : begin + batch_size]
-                batch = pad_rows(encoder.pad([framed[i] for i in rows]), batch_size)
+                batch = pad_rows(encoder.pad([tokenised[i] for i in rows]), batch_size)
                 started = rows, select(encoder.params, *batch)
             if previous:
                 for row, vector in zip(previous[0], np.asarray(previous[1]), strict=False):
-                    found[row] = vector[: len(framed[row][0])] if pool == "none" else vector
+                    vectors[row] = vector[: len(tokenised[row][0])] if pool == "none" else vector
             previous = started
-        yield from zip((ids for ids, _ in framed), found, strict=True)
+        yield from zip((ids for ids, _ in tokenised), vectors, strict=True)
 
 
 def _blocks(file, size: int = 1 << 20) -> Iterator[bytes]:
-    """A file's bytes from its beginning."""
+    """The bytes of a file, in blocks."""
     file.seek(0)
     while block := file.read(size):
         yield block

@@ -1,4 +1,4 @@
-"""Which token comes next: the likeliest, or one drawn from the best k or from the nucleus.
+"""Choose the next token: the likeliest, or a draw from the top k or from the nucleus.
 
 B rows, V vocabulary.
 """
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 def likeliest(logits_BV):
     """The first of each row's greatest logits, int32 [B].
 
-    A maximum and a minimum: five times as fast as `jnp.argmax`, which XLA does not vectorise on a
-    CPU, where it took a sixth of the time of a token.
+    A maximum and a minimum are five times as fast as `jnp.argmax`, which XLA does not vectorise on
+    a CPU. `argmax` took a sixth of the time of a decode step there.
     """
     greatest_BV = logits_BV == logits_BV.max(-1, keepdims=True)
     V = logits_BV.shape[-1]
@@ -23,11 +23,11 @@ def choose(logits_BV, keys_B, *, temperature, top_k=None, top_p=None):
 
     Args:
       logits_BV: float32; -inf where a token is never drawn.
-      keys_B: a random key a row, so that no row depends on its neighbours.
-      temperature: float above 0 that the logits are divided by.
-      top_k: int, draw among so many of the likeliest (more where the last are equal); or None.
-      top_p: float in (0, 1], then draw from the nucleus, the fewest likeliest tokens that have at
-        least this probability together (Holtzman et al. 2020, section 3.1); or None.
+      keys_B: one random key for each row, so that no row depends on its neighbours.
+      temperature: float above 0; divides the logits.
+      top_k: int, draw among this many of the likeliest tokens (more if the last ones tie); or None.
+      top_p: float in (0, 1], draw from the nucleus: the fewest likeliest tokens that together have
+        at least this probability (Holtzman et al. 2020, section 3.1); or None.
     """
     scores_BV = (logits_BV - logits_BV.max(-1, keepdims=True)) / temperature
     if top_k is not None:
@@ -40,8 +40,8 @@ def choose(logits_BV, keys_B, *, temperature, top_k=None, top_p=None):
 def _keep(scores_BV, weights_BV, target):
     """The scores with -inf below the largest threshold whose weights sum to the target.
 
-    The threshold is found bit by bit, since floats are ordered as their bits are: 32 sums instead
-    of sorting the vocabulary.
+    The search sets the threshold bit by bit, because floats sort as their bits do. This takes 32
+    sums instead of a sort of the vocabulary.
     """
     bits_BV = jax.lax.bitcast_convert_type(scores_BV, jnp.uint32)
     sign = jnp.uint32(1 << 31)

@@ -2,10 +2,10 @@
 
 firth score --model DIR --input sentences.txt --output scores.jsonl
 
-A causal model gives log p(token | tokens before it), from an end-of-text token on. XLNet gives the
-same by the factorization order that runs from left to right. A masked model gives pseudo-log-
-likelihoods: each token is masked in turn and predicted from all others (Salazar et al. 2020,
-section 2). B rows, L length, D hidden size, V vocabulary.
+A causal model gives log p(token | tokens before it), starting after an end-of-text token. XLNet
+gives the same with the left-to-right factorization order. A masked model gives
+pseudo-log-likelihoods: it masks each token in turn and predicts it from all others (Salazar et al.
+2020, section 2). B rows, L length, D hidden size, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from firth.inference.encoder import Encoder
 from firth.models.model import bound
 from firth.objectives.losses import log_loss
 
-BATCH_SIZE = 8  # rows at a time: each has logits of the whole vocabulary for all its tokens
+BATCH_SIZE = 8  # rows at a time; each token has logits over the whole vocabulary
 KINDS = {"causal": "lm", "permutation": "lm", "pseudo": "mlm"}  # -> head
 
 
@@ -30,7 +30,7 @@ class Scored:
     """The scores of one text, in nats.
 
     tokens: the n scored tokens as strings. ids: their ids. log_probs: float32 [n].
-    kind: "causal", "permutation", or "pseudo" (which add up to no probability of the text).
+    kind: "causal", "permutation", or "pseudo" (whose sum is not the text's log-probability).
     """
 
     tokens: tuple[str, ...]
@@ -59,9 +59,9 @@ def score(
       texts: strings.
       end: also score the end-of-text token after the text (causal models only).
       batch_size: rows computed at a time.
-      names: how errors call the texts; by default "text 0" and so on.
+      names: the names of the texts in errors; by default "text 0" and so on.
 
-    Returns one `Scored` a text, in order. A text without tokens has no scores.
+    Returns one `Scored` for each text, in order. A text without tokens has no scores.
 
     Raises FirthError for a model without such a head or tokenizer, and for a text that is too long.
     """
@@ -83,15 +83,15 @@ def score(
                 f"{name} has {len(row.tokens)} tokens with special ones, but the model has "
                 f"{encoder.max_length} positions; shorten it"
             )
-    found = _log_probs(encoder, kind, rows, batch_size)
+    log_probs = _log_probs(encoder, kind, rows, batch_size)
     return [
         Scored(tuple(map(tokenizer.token, row.ids)), tuple(row.ids), values, kind)
-        for row, values in zip(rows, found, strict=True)
+        for row, values in zip(rows, log_probs, strict=True)
     ]
 
 
 def kind_of(encoder: Encoder) -> str:
-    """Which scores a model gives; FirthError for one that predicts no tokens."""
+    """The kind of scores that a model gives; FirthError for one that predicts no tokens."""
     heads = encoder.model.heads
     if "lm" in heads and encoder.model.encoder.config.causal:
         return "causal"
@@ -107,7 +107,7 @@ def kind_of(encoder: Encoder) -> str:
 
 @dataclass(frozen=True)
 class _Row:
-    """tokens: what the model reads, list of int. places: where the scored `ids` are predicted."""
+    """tokens: the model's input, list of int. places: the positions that predict `ids`."""
 
     tokens: list[int]
     places: list[int]
@@ -118,8 +118,8 @@ def _causal_rows(encoder: Encoder, ids, end: bool) -> _Row:
     ids, begin = ids.tolist(), encoder.tokenizer.end_id
     if begin is None:
         raise FirthError(
-            f"the tokenizer in {encoder.saved.source} has no end-of-text token, from which the "
-            "first token of a text could be predicted"
+            f"the tokenizer in {encoder.saved.source} has no end-of-text token, but the first "
+            "token of a text is predicted from it"
         )
     scored = ids + [begin] * end
     return _Row([begin, *ids], list(range(len(scored))), scored)
@@ -134,16 +134,16 @@ def _masked_rows(encoder: Encoder, ids, end: bool) -> _Row:
     del end
     if encoder.tokenizer.mask_id is None:
         raise FirthError(f"the tokenizer in {encoder.saved.source} has no mask token")
-    frame = encoder.framing
-    first = len(frame.before)
+    template = encoder.template
+    first = len(template.before)
     places = list(range(first, first + len(ids)))
-    return _Row([*frame.before, *ids.tolist(), *frame.after], places, ids.tolist())
+    return _Row([*template.before, *ids.tolist(), *template.after], places, ids.tolist())
 
 
 def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -> list:
-    """The log-probabilities float32 [n] of every row; rows of like length share a batch."""
+    """The log-probabilities float32 [n] of every row; rows of similar length share a batch."""
     predict = _predictor(encoder, kind)
-    # One unit of work a row, or for pseudo-log-likelihoods one a scored token.
+    # A unit of work is a row or, for pseudo-log-likelihoods, a scored token.
     units = [
         (number, place)
         for number, row in enumerate(rows)
@@ -151,11 +151,11 @@ def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -
         if row.ids
     ]
     units.sort(key=lambda unit: len(rows[unit[0]].tokens))
-    found = [np.zeros(len(row.ids), np.float32) for row in rows]
+    log_probs = [np.zeros(len(row.ids), np.float32) for row in rows]
     for begin in range(0, len(units), batch_size):
         batch = units[begin : begin + batch_size]
-        framed = [(np.array(rows[n].tokens, np.int32), len(rows[n].tokens)) for n, _ in batch]
-        tokens_BL, _, mask_BL = encoder.pad(framed)
+        tokenised = [(np.array(rows[n].tokens, np.int32), len(rows[n].tokens)) for n, _ in batch]
+        tokens_BL, _, mask_BL = encoder.pad(tokenised)
         targets_BL = np.zeros_like(tokens_BL)
         places_B = np.zeros(len(batch), np.int32)
         for line, (number, place) in enumerate(batch):
@@ -163,15 +163,15 @@ def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -
             targets_BL[line, row.places] = row.ids
             if place is not None:
                 places_B[line] = place
-        given = pad_rows([tokens_BL, mask_BL, targets_BL, places_B], batch_size)
-        values = np.asarray(predict(encoder.params, *given))
+        padded = pad_rows([tokens_BL, mask_BL, targets_BL, places_B], batch_size)
+        values = np.asarray(predict(encoder.params, *padded))
         for line, (number, place) in enumerate(batch):
             row = rows[number]
             if place is None:
-                found[number][:] = values[line, row.places]
+                log_probs[number][:] = values[line, row.places]
             else:
-                found[number][row.places.index(place)] = values[line, 0]
-    return found
+                log_probs[number][row.places.index(place)] = values[line, 0]
+    return log_probs
 
 
 def _predictor(encoder: Encoder, kind: str):

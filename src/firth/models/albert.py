@@ -14,7 +14,7 @@ from firth.layers.transformer import Block, rematerialised
 from firth.models import bert
 from firth.models.model import sized
 from firth.models.published import layer_modules
-from firth.tokenizers.frame import BERT
+from firth.tokenizers.special_tokens import BERT
 
 # (layers, hidden size, heads, embedding size): the paper's four (table 1), and two for laptops.
 SIZES = {
@@ -124,7 +124,7 @@ class Encoder(bert.Encoder):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = BERT
+SPECIAL_TOKENS = BERT
 PUBLISHED = dataclasses.replace(
     bert.PUBLISHED,
     modules=(

@@ -24,7 +24,7 @@ from firth.layers.transformer import (
 from firth.models.model import Encoded, sized
 from firth.models.products import transformer
 from firth.models.published import Published, layer_modules
-from firth.tokenizers.frame import BERT
+from firth.tokenizers.special_tokens import BERT
 
 # (layers, hidden size): the paper's two and the 24 miniatures of Turc et al. 2019, whose named
 # members are tiny, mini, small and medium. Heads are hidden/64 wide, the MLP is four times wider.
@@ -205,7 +205,7 @@ class Encoder(nn.Module):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = BERT
+SPECIAL_TOKENS = BERT
 
 
 def encoder_modules(prefix: str) -> tuple:

@@ -7,7 +7,7 @@ from firth.models import bert
 from firth.models.bert import Encoder
 from firth.models.model import sized
 from firth.models.published import Published, layer_modules
-from firth.tokenizers.frame import BERT
+from firth.tokenizers.special_tokens import BERT
 
 __all__ = ["Config", "Encoder", "size"]
 
@@ -34,7 +34,7 @@ class Config(bert.Config):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = BERT
+SPECIAL_TOKENS = BERT
 PUBLISHED = Published(
     modules=(
         ("encoder/word", "distilbert.embeddings.word_embeddings", "embed"),

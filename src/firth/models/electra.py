@@ -10,7 +10,7 @@ from typing import ClassVar
 from firth.models import bert
 from firth.models.bert import Encoder, encoder_modules
 from firth.models.model import sized
-from firth.tokenizers.frame import BERT
+from firth.tokenizers.special_tokens import BERT
 
 __all__ = ["Config", "Encoder", "size"]
 
@@ -46,7 +46,7 @@ class Config(bert.Config):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = BERT
+SPECIAL_TOKENS = BERT
 PUBLISHED = dataclasses.replace(
     bert.PUBLISHED,
     modules=(

@@ -19,7 +19,7 @@ from firth.models import bert
 from firth.models.model import Encoded, sized
 from firth.models.products import transformer
 from firth.models.published import Published, layer_modules
-from firth.tokenizers.frame import GPT
+from firth.tokenizers.special_tokens import GPT
 
 # (layers, hidden size): base is the paper's, the others train on a laptop.
 SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (6, 384), "base": (12, 768)}
@@ -181,7 +181,7 @@ class Encoder(nn.Module):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = GPT
+SPECIAL_TOKENS = GPT
 LAYERS = layer_modules(  # GPT-2's too
     "transformer.h.{i}",
     ("attention/qkv", "attn.c_attn", "conv"),

@@ -43,7 +43,7 @@ class Config(gpt.Config):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = gpt.FRAME
+SPECIAL_TOKENS = gpt.SPECIAL_TOKENS
 
 
 def _from_config(spec: dict, config: dict, where: str):

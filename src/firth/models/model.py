@@ -163,7 +163,7 @@ def longest(spec: dict) -> int:
 
 
 def family(name: str):
-    """The module of a family: `Config`, `Encoder`, `FRAME`; Firth's own have `PUBLISHED`, too.
+    """The module of a family: `Config`, `Encoder`, `SPECIAL_TOKENS`; Firth's own add `PUBLISHED`.
 
     `name` is one of `FAMILIES`, or the user's own as "module:Encoder". Raises FirthError for one
     that is not known.

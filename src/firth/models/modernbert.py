@@ -29,7 +29,7 @@ from firth.models import bert
 from firth.models.model import Encoded, sized
 from firth.models.products import with_local_layers
 from firth.models.published import Published, layer_modules
-from firth.tokenizers.frame import BERT
+from firth.tokenizers.special_tokens import BERT
 
 # (layers, hidden size, heads, MLP width); base and large are the published ones.
 SIZES = {
@@ -215,7 +215,7 @@ class Encoder(nn.Module):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = BERT
+SPECIAL_TOKENS = BERT
 ROTARY_BASES = (  # (field of Config, kind of layer in config.json, key in old files)
     ("global_theta", "full_attention", "global_rope_theta"),
     ("local_theta", "sliding_attention", "local_rope_theta"),

@@ -48,7 +48,7 @@ class Config(bert.Config):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = (("cls",), ("sep", "sep"), ("sep",))  # <s> A </s></s> B </s>
+SPECIAL_TOKENS = (("cls",), ("sep", "sep"), ("sep",))  # <s> A </s></s> B </s>
 
 
 def _from_config(spec: dict, config: dict, where: str):

@@ -10,7 +10,7 @@ from firth.models import xlnet
 from firth.models.model import sized
 from firth.models.published import Published
 from firth.models.xlnet import Encoder
-from firth.tokenizers.frame import GPT
+from firth.tokenizers.special_tokens import GPT
 
 __all__ = ["Config", "Encoder", "size"]
 
@@ -48,6 +48,6 @@ class Config(xlnet.Config):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = GPT
+SPECIAL_TOKENS = GPT
 # transformers has dropped this family. Only Firth's own directories and workdirs hold one.
 PUBLISHED = Published()

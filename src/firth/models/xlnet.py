@@ -231,7 +231,7 @@ class Encoder(nn.Module):
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
-FRAME = ((), ("sep",), ("sep", "cls"))  # A <sep> B <sep> <cls>
+SPECIAL_TOKENS = ((), ("sep",), ("sep", "cls"))  # A <sep> B <sep> <cls>
 
 
 def _from_config(spec: dict, config: dict, where: str):

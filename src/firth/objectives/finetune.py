@@ -21,14 +21,14 @@ class Finetune(TaskObjective):
 
     `lm_weight` is that of the language-modelling loss of the same texts, a mean over the tokens of
     each (causal models only). `both_orders` reads a pair in both orders and adds the two hidden
-    states that the classifier sees; `frame` says how many special tokens are before, between and
-    after the texts.
+    states that the classifier sees. `special_counts` are the numbers of special tokens before,
+    between and after the texts.
     """
 
     regression: bool = False
     lm_weight: float = 0.0
     both_orders: bool = False
-    frame: tuple[int, int, int] = (1, 1, 1)
+    special_counts: tuple[int, int, int] = (1, 1, 1)
 
     @classmethod
     def from_config(cls, fields: dict, sources: Sources) -> "Finetune":
@@ -38,8 +38,8 @@ class Finetune(TaskObjective):
             raise FirthError(
                 f"objective.both_orders needs two texts, but task {task.name!r} has one"
             )
-        frame = tuple(map(len, family(body["family"]).FRAME)) if body else (1, 1, 1)
-        return cls(regression=task.kind == "regression", frame=frame, **fields)
+        counts = tuple(map(len, family(body["family"]).SPECIAL_TOKENS)) if body else (1, 1, 1)
+        return cls(regression=task.kind == "regression", special_counts=counts, **fields)
 
     def __post_init__(self):
         if self.lm_weight < 0:
@@ -73,7 +73,9 @@ class Finetune(TaskObjective):
         out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
         last_BLD = out.last
         if self.both_orders:
-            swapped = swap_texts(batch["tokens"], batch["segments"], batch["mask"], self.frame)
+            swapped = swap_texts(
+                batch["tokens"], batch["segments"], batch["mask"], self.special_counts
+            )
             other = model.encoder(*swapped, batch["mask"], train=train)
             pooled = None if out.pooled is None else out.pooled + other.pooled
             out = out.replace(last=out.last + other.last, pooled=pooled)
@@ -104,13 +106,13 @@ class Finetune(TaskObjective):
         return {"task": loss}, metrics
 
 
-def swap_texts(tokens_BL, segments_BL, mask_BL, frame: tuple[int, int, int]):
+def swap_texts(tokens_BL, segments_BL, mask_BL, special_counts: tuple[int, int, int]):
     """(tokens, segments) [B, L] of the same pairs with the second text first.
 
-    `frame`: how many special tokens are before, between and after the texts; they stay in place.
-    Rows without a second text stay as they are.
+    `special_counts` are the numbers of special tokens before, between and after the texts. These
+    tokens stay in place. Rows without a second text stay as they are.
     """
-    before, between, after = frame
+    before, between, after = special_counts
     place_L = jnp.arange(tokens_BL.shape[1])
     in_second_BL = (segments_BL == 1) & mask_BL
     size_B1 = mask_BL.sum(1, keepdims=True)

@@ -162,7 +162,7 @@ def _finetuning(config, initial, own) -> Experiment:
 
     def read(split):
         examples = load_split(task, split, data.dir or None)
-        tokenised = tokenise(examples, tokenizer, data.length, roles=module.FRAME)
+        tokenised = tokenise(examples, tokenizer, data.length, roles=module.SPECIAL_TOKENS)
         return Buckets(tokenised, seed=config.seed)
 
     train = read("train")

@@ -1,4 +1,4 @@
-"""What every tokenizer has: its interface, its special tokens and how its files are written."""
+"""The interface of every tokenizer, with its special tokens and its files."""
 
 import abc
 import functools
@@ -15,7 +15,7 @@ from firth.errors import FirthError
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
 
-# What published vocabularies call the special tokens, the more specific name first.
+# The names of the special tokens in published vocabularies, the more specific name first.
 _NAMES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>", "<|endoftext|>"),
@@ -23,15 +23,15 @@ _NAMES = {
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-# What ends a text in XLNet, word language models, GPT-2, sentencepiece models and BERT.
+# The token that ends a text in XLNet, word language models, GPT-2, sentencepiece models and BERT.
 _ENDS = ("<eod>", "<eos>", "<|endoftext|>", "</s>", "[SEP]")
 
 
 class Encoded(NamedTuple):
     """One encoded text.
 
-    ids: int32 [n]. offsets: int32 [n, 2], the characters [begin, end) of the given text that each
-    token came from. words: int32 [n], the number of the word that each token belongs to.
+    ids: int32 [n]. offsets: int32 [n, 2], each token's characters [begin, end) in the text.
+    words: int32 [n], the number of each token's word.
     """
 
     ids: np.ndarray
@@ -40,17 +40,17 @@ class Encoded(NamedTuple):
 
 
 class Tokenizer(abc.ABC):
-    """What all tokenizers share; `load_tokenizer` and `train_tokenizer` make them.
+    """The base of all tokenizers; `load_tokenizer` and `train_tokenizer` make them.
 
     Attributes:
         kind: "wordpiece", "bpe", "unigram", "word" or "char".
         vocab: the tokens in the order of their ids.
-        special_tokens: {"pad": "[PAD]", ...} for the roles in ROLES that the vocabulary serves.
+        special_tokens: {"pad": "[PAD]", ...} for the roles in ROLES that have a token.
         pad_id, unk_id, cls_id, sep_id, mask_id: their ids, or None.
         special_ids: every special id, those without a role (`<eod>`) included.
-        digest: sha256 over all that decides which ids a text gets, and over the special tokens.
-        chunks: how the text may be cut without changing any id: "words" (at every space),
-            "spaced words" (before every lone space) or None.
+        digest: sha256 of everything that decides the ids of a text, and of the special tokens.
+        chunks: where a cut in the text changes no id: "words" (at every space), "spaced words"
+            (before every lone space) or None.
     """
 
     kind: str
@@ -89,7 +89,7 @@ class Tokenizer(abc.ABC):
         return self._ids.get(token)
 
     def describe(self) -> dict:
-        """What a store or a checkpoint records of its tokenizer."""
+        """The record of the tokenizer in a store or a checkpoint."""
         return {
             "kind": self.kind,
             "digest": self.digest,
@@ -101,7 +101,7 @@ class Tokenizer(abc.ABC):
     def end_id(self) -> int | None:
         """The id of the token that ends a text, or None: `<eod>`, `<eos>` or the next best one.
 
-        No role of its own: it follows from the vocabulary and is not part of the digest.
+        This token has no role of its own. The vocabulary implies it, so the digest omits it.
         """
         ids = (self.id(token) for token in (*_ENDS, self.special_tokens.get("sep")))
         return next((number for number in ids if number is not None), None)
@@ -110,10 +110,10 @@ class Tokenizer(abc.ABC):
     def word_starts(self) -> np.ndarray:
         """Bool [vocab_size]: this token begins a word (no `##`; `Ġ`; `▁`); True for specials.
 
-        In word and character vocabularies every token is a word of its own; in those of XLNet and
-        ALBERT punctuation is, as in their data code, though `Encoded.words` goes by spaces alone.
-        By the token alone, so in byte-level BPE the first word of a text and punctuation, which
-        follow no space, count as continuing; `Encoded.words` numbers the words exactly.
+        In word and character vocabularies every token is a word. In those of XLNet and ALBERT
+        punctuation is a word, as in their data code, though `Encoded.words` counts only spaces. The
+        token alone decides. So in byte-level BPE a text's first word and punctuation, which follow
+        no space, count as continuations; `Encoded.words` numbers the words exactly.
         """
         starts = np.fromiter((self._begins_word(t) for t in self.vocab), bool, self.vocab_size)
         starts[list(self.special_ids)] = True
@@ -121,17 +121,17 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoded]:
-        """Encode texts, in parallel; adds no special tokens.
+        """Encode texts, in parallel, without adding special tokens.
 
-        `special` recognises special tokens written in the text (`"the [MASK] broke"`).
+        With `special`, special tokens in the text (`"the [MASK] broke"`) keep their ids.
         """
 
     @abc.abstractmethod
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Only the ids, faster: those of all texts int32 [sum of n], and the lengths n int64."""
+        """Only the ids, faster: int32 [sum of n] of all texts, and the lengths n, int64 [texts]."""
 
     def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As `encode_flat`, made for very many very short texts."""
+        """As `encode_flat`, for many short texts."""
         return self.encode_flat(words)
 
     @abc.abstractmethod
@@ -144,7 +144,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _begins_word(self, token: str) -> bool:
-        """Whether a token that is not special begins a word."""
+        """Whether an ordinary token begins a word."""
 
 
 def flatten(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -155,7 +155,7 @@ def flatten(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def choose_special_tokens(vocab: Iterable[str], config: Mapping) -> dict[str, str]:
-    """Role -> token: what the config names, else the vocabulary's first usual name for the role."""
+    """Role -> token: the config's name, else the first usual name that the vocabulary has."""
     present = set(vocab)
     chosen = {}
     for role in ROLES:

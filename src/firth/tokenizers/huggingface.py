@@ -27,9 +27,9 @@ from firth.tokenizers.base import (
 )
 
 _KINDS = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram", "WordLevel": "word"}
-ANY_CHARACTER = r"[\s\S]"  # at which a character vocabulary cuts text
+ANY_CHARACTER = r"[\s\S]"  # a character vocabulary cuts text here
 _LONGEST_WORD = 100  # characters; longer words are [UNK], as in transformers (the BERT code: 200)
-_DIVIDER = "\ufdd0"  # a code point that Unicode sets aside for such uses
+_DIVIDER = "\ufdd0"  # a code point that Unicode reserves for internal use
 _WORDS_AT_ONCE = 256
 _END_OF_WORD = "</w>"
 
@@ -52,10 +52,10 @@ class SubwordTokenizer(Tokenizer):
         for token, number in ids.items():
             vocab[number] = token
         special_tokens = choose_special_tokens(ids, config)
-        if model["type"] == "WordLevel":  # a word that is no type becomes this token in any case
+        if model["type"] == "WordLevel":  # unknown words always become this token
             special_tokens["unk"] = model["unk_token"]
         super().__init__(vocab, special_tokens, _meaning(vocab, state))
-        # <mask> takes the space before it, as the words it stands for do in byte-level BPE.
+        # <mask> includes the space before it, as words do in byte-level BPE.
         listed = {t["content"] for t in state["added_tokens"]}
         backend.add_special_tokens(
             [
@@ -97,8 +97,9 @@ class SubwordTokenizer(Tokenizer):
     def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """See `Tokenizer.encode_words`.
 
-        Each text costs the library several microseconds beside its tokens. So the words go through
-        by the hundred, joined by an added token, at which the library cuts text before all else.
+        Each text costs the library several microseconds besides its tokens. So this joins hundreds
+        of words to one text with an added token between them. The library cuts text at added tokens
+        first.
         """
         joined = _DIVIDER.join(words)
         if not words or joined.count(_DIVIDER) >= len(words):  # none, or one contains a divider
@@ -184,7 +185,7 @@ def load_subwords(file: Path, config: dict) -> SubwordTokenizer:
 
 
 def wordpiece_backend(vocab: dict[str, int], config: Mapping) -> Backend:
-    """The BERT pipeline; `config` in the words of tokenizer_config.json."""
+    """The BERT pipeline; `config` has the keys of tokenizer_config.json."""
     lowercase = config.get("do_lower_case")
     if lowercase is None:
         lowercase = not any(t != t.lower() for t in vocab if not t.startswith("["))
@@ -215,7 +216,7 @@ def wordpiece_backend(vocab: dict[str, int], config: Mapping) -> Backend:
 
 
 def byte_level_backend(vocab: dict[str, int], merges: list[str], config: Mapping) -> Backend:
-    """The GPT-2 and RoBERTa pipeline; offsets leave out the space that a token begins with."""
+    """The GPT-2 and RoBERTa pipeline; offsets omit the space at the beginning of a token."""
     if config.get("do_lower_case"):
         raise FirthError("byte-level BPE keeps case; it cannot be lowercased")
     space_first = config.get("add_prefix_space", False)
@@ -236,7 +237,7 @@ def byte_level_backend(vocab: dict[str, int], merges: list[str], config: Mapping
 
 
 def word_end_backend(vocab: dict[str, int], merges: list[str]) -> Backend:
-    """GPT's pipeline: BERT's words, lowercased, of pieces that mark where a word ends."""
+    """GPT's pipeline: BERT's words, lowercased, in pieces that mark the end of a word."""
     backend = Backend(
         models.BPE(
             vocab,
@@ -272,11 +273,11 @@ def _read_merges(file: Path) -> list[str]:
 
 
 def _apply_casing(backend: Backend, config: Mapping, file: Path) -> None:
-    """tokenizer_config.json and options win over tokenizer.json, as in transformers."""
+    """Let tokenizer_config.json and options override tokenizer.json, as transformers does."""
     wanted = {
-        ours: config[theirs]
-        for ours, theirs in (("lowercase", "do_lower_case"), ("strip_accents", "strip_accents"))
-        if config.get(theirs) is not None
+        name: config[key]
+        for name, key in (("lowercase", "do_lower_case"), ("strip_accents", "strip_accents"))
+        if config.get(key) is not None
     }
     if isinstance(backend.normalizer, normalizers.BertNormalizer):
         for name, value in wanted.items():
@@ -297,7 +298,7 @@ def _type(state: dict, part: str) -> str | None:
 
 
 def _kind(state: dict) -> str:
-    """The kind of a pipeline; a table of types is one of words or, cut so, one of characters."""
+    """The kind of a pipeline; a WordLevel one cut at every character is of kind "char"."""
     characters = {"Regex": ANY_CHARACTER}
     if state["model"]["type"] == "WordLevel" and _type(state, "pre_tokenizer") == "Split":
         return "char" if state["pre_tokenizer"]["pattern"] == characters else "word"
@@ -305,7 +306,7 @@ def _kind(state: dict) -> str:
 
 
 def _casing(state: dict) -> dict:
-    """The switches of a BERT normalizer in the words of tokenizer_config.json."""
+    """The options of a BERT normalizer under their keys in tokenizer_config.json."""
     if _type(state, "normalizer") != "BertNormalizer":
         return {}
     normalizer = state["normalizer"]
@@ -317,7 +318,7 @@ def _casing(state: dict) -> dict:
 
 
 def _meaning(vocab: list[str], state: dict) -> dict:
-    """What decides the ids, in a form that does not change with the library's version."""
+    """Everything that decides the ids, in a form independent of the library's version."""
     model = state["model"]
     plain = [
         {k: token[k] for k in ("content", "single_word", "lstrip", "rstrip", "normalized")}
@@ -348,7 +349,7 @@ def _meaning(vocab: list[str], state: dict) -> dict:
 
 
 def _chunks(state: dict) -> str | None:
-    """How text may be cut without changing an id; see `Tokenizer.chunks`."""
+    """Where a cut in the text changes no id; see `Tokenizer.chunks`."""
     if any(not token["special"] for token in state["added_tokens"]):
         return None
     normalizer, pre_tokenizer = _type(state, "normalizer"), _type(state, "pre_tokenizer")

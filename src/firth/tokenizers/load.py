@@ -1,10 +1,10 @@
-"""Tokenizers of subwords, words and characters, loaded from and saved in published layouts.
+"""Load and train tokenizers of subwords, words and characters, in published layouts.
 
-`load_tokenizer` reads what is published (`vocab.txt`, `tokenizer.json`, `vocab.json` and
-`merges.txt`, `*.model`), `train_tokenizer` makes new ones. Both give a `Tokenizer`: text in, token
-ids with character offsets and word numbers out. No special token is added, and none is recognised
-inside text unless asked for: "[MASK]" in a corpus is `[`, `mask`, `]`, as in the BERT code. Only a
-word vocabulary takes each word for the type that it is, "<unk>" too, as PTB and WikiText need.
+`load_tokenizer` reads published files (`vocab.txt`, `tokenizer.json`, `vocab.json` and
+`merges.txt`, `*.model`). `train_tokenizer` makes new tokenizers. Both return a `Tokenizer`, which
+turns text into token ids with character offsets and word numbers. It adds no special tokens. By
+default it recognises none inside text: "[MASK]" in a corpus is `[`, `mask`, `]`, as in the BERT
+code. Only a word vocabulary looks up every word as it is, "<unk>" too, as PTB and WikiText need.
 """
 
 import os
@@ -32,12 +32,12 @@ def load_tokenizer(
     Args:
         path: holds, in this order of preference, tokenizer.json, vocab.txt, vocab.json with
             merges.txt, or one *.model (sentencepiece).
-        lowercase, strip_accents: override what tokenizer_config.json or tokenizer.json say. When
-            nothing says, a WordPiece vocabulary without a capital letter is lowercased, and accents
-            are stripped where text is lowercased (as in the BERT code).
-        special_tokens: role -> token for roles in ROLES, over what the files say.
+        lowercase, strip_accents: override tokenizer_config.json and tokenizer.json. Without any of
+            them, a WordPiece vocabulary without capital letters lowercases text, and lowercasing
+            strips accents (as in the BERT code).
+        special_tokens: role -> token for roles in ROLES; overrides the files.
 
-    Raises FirthError when the files are missing or damaged.
+    Raises FirthError if the files are missing or damaged.
     """
     path = Path(path)
     file = _find_file(path)
@@ -69,20 +69,21 @@ def train_tokenizer(
     special_tokens: Mapping[str, str] | None = None,
     min_frequency: int | None = None,
 ) -> Tokenizer:
-    """Train a tokenizer; the same texts give the same tokenizer, whatever the number of cores.
+    """Train a tokenizer; the same texts give the same tokenizer on any number of cores.
 
     Args:
         kind: "wordpiece" (BERT), "bpe" (byte-level, RoBERTa), "unigram" (ALBERT), "word" (cut at
             white space: PTB, WikiText) or "char" (text8).
-        texts: any texts, read once; lines or paragraphs rather than whole books.
-        vocab_size: the number of tokens at most, special tokens included; None keeps every type
-            of the text ("word" and "char") or means 30,000.
-        lowercase: fold case; None does so for "wordpiece" and "unigram"; "bpe" cannot.
-        strip_accents: drop accents; None does so where text is lowercased.
-        special_tokens: role -> token; by default those of the published models of this kind, and
-            only <unk> for "word" and "char", which have <eos> beside.
-        min_frequency: pairs ("wordpiece" and "bpe": None is 2) or types ("word" and "char": None
-            is 1) seen less often are left out.
+        texts: any texts, read once; better lines or paragraphs than whole books.
+        vocab_size: the most tokens, special tokens included. None keeps every type of the text
+            ("word" and "char") or means 30,000.
+        lowercase: fold case. None means True for "wordpiece" and "unigram", else False; "bpe"
+            cannot fold case.
+        strip_accents: drop accents; None means the same as `lowercase`.
+        special_tokens: role -> token. The default is those of the published models of this kind.
+            For "word" and "char" it is <unk> alone, and <eos> is always added.
+        min_frequency: omit rarer pairs ("wordpiece" and "bpe": None is 2) or types ("word" and
+            "char": None is 1).
 
     Raises FirthError for an unknown kind, or a vocabulary too small for the text's characters.
     """
@@ -130,7 +131,7 @@ def _find_file(path: Path) -> Path:
 
 
 def _read_config(directory: Path) -> dict:
-    """tokenizer_config.json, and under it special_tokens_map.json, as far as they are there."""
+    """tokenizer_config.json, over special_tokens_map.json; either may be missing."""
     config = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         file = directory / name
@@ -138,6 +139,6 @@ def _read_config(directory: Path) -> dict:
             config |= read_json(file)
     for role in ROLES:
         token = config.get(f"{role}_token")
-        if isinstance(token, dict):  # how an AddedToken is written
+        if isinstance(token, dict):  # the JSON form of an AddedToken
             config[f"{role}_token"] = token.get("content")
     return config

@@ -18,20 +18,20 @@ from firth.errors import FirthError
 from firth.storage.local import write_json
 from firth.tokenizers.base import Encoded, Tokenizer, choose_special_tokens, flatten
 
-_SPACE = "▁"  # what the models write for a space
+_SPACE = "▁"  # a space in the models' pieces
 _FOLDING_CLASSES = ("XLNetTokenizer", "AlbertTokenizer")
-# A lone one of these begins a word in both codes; the apostrophe, "=" and ">" are not among them.
+# Each of these alone begins a word in both codes. The apostrophe, "=" and ">" are absent.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _ALBERT_CONTINUES = _PUNCTUATION | frozenset(string.ascii_lowercase)
-_TRAINING_THREADS = 2  # fixed, because the order of float sums, and so the result, follows it
+_TRAINING_THREADS = 2  # fixed, because it decides the order of float sums and so the result
 
 
 @dataclass(frozen=True)
 class _Folding:
-    """How the XLNet and ALBERT codes change text before the model sees it.
+    """The changes that the XLNet and ALBERT codes make to text before the model sees it.
 
-    `` and '' become ", then combining marks go (after NFKD), then case. Character by character, so
-    that offsets survive.
+    First `` and '' become ". Then NFKD decomposes characters and combining marks go. Case comes
+    last. This works character by character, so that offsets survive.
     """
 
     quotes: bool
@@ -39,9 +39,9 @@ class _Folding:
     lowercase: bool
 
     def __call__(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        """The folded text, and the span of `text` that each of its characters came from.
+        """The folded text, and for each of its characters the span (begin, end) in `text`.
 
-        The spans end with an empty one at the end of `text`.
+        The last span is an empty one at the end of `text`.
         """
         characters = [(c, n, n + 1) for n, c in enumerate(text)]
         if self.quotes and ("``" in text or "''" in text):
@@ -50,7 +50,7 @@ class _Folding:
                 for m in re.finditer("``|''|.", text, re.DOTALL)
             ]
         if self.lowercase or self.strip_accents:
-            characters = [(c, b, e) for given, b, e in characters for c in self._letter(given)]
+            characters = [(c, b, e) for letter, b, e in characters for c in self._letter(letter)]
         folded = "".join(c for c, _, _ in characters)
         return folded, [*((b, e) for _, b, e in characters), (len(text), len(text))]
 
@@ -70,10 +70,10 @@ class _Folding:
 class PieceTokenizer(Tokenizer):
     """A tokenizer on a sentencepiece model.
 
-    Text is encoded word by word (words end at spaces) where the model's pieces allow that, as
-    transformers does, so that a word's ids do not depend on its neighbours. Encoding whole texts
-    finds the same pieces, except that it may break the tie between two segmentations of equal score
-    (6|66 or 66|6) otherwise: 5 of 66,000 paragraphs of Wikipedia differ.
+    It encodes word by word (words end at spaces) if the model's pieces allow that, as transformers
+    does. So a word's ids do not depend on its neighbours. Encoding whole texts gives the same
+    pieces, except for ties between two segmentations of equal score (6|66 or 66|6): 5 of 66,000
+    paragraphs of Wikipedia differ.
     """
 
     def __init__(self, proto: bytes, config: Mapping):
@@ -81,7 +81,7 @@ class PieceTokenizer(Tokenizer):
         self._model = sentencepiece.SentencePieceProcessor(model_proto=proto)
         numbers = range(self._model.vocab_size())
         vocab = [self._model.id_to_piece(n) for n in numbers]
-        # The scores of a BPE model are the ranks of its merges, those of a unigram one logarithms.
+        # The scores of a BPE model are ranks of merges, those of a unigram model logarithms.
         ranks = all(self._model.get_score(n).is_integer() for n in numbers)
         self.kind = "bpe" if ranks else "unigram"
         special_tokens = choose_special_tokens(vocab, config)
@@ -138,12 +138,13 @@ class PieceTokenizer(Tokenizer):
         write_json(directory / "tokenizer_config.json", config)
 
     def _begins_word(self, token: str) -> bool:
-        """As the code that masks for the vocabulary's family decides.
+        """Decide as the masking code of the vocabulary's family does.
 
-        XLNet's (`_is_start_piece`) and ALBERT's (`_is_start_piece_sp`) take a piece that begins
-        with a space or "<" and a lone character of `_PUNCTUATION`. ALBERT's adds every piece with
-        a character other than those and the letters a to z in both cases: a digit, "'", "=", ">"
-        or any letter beyond ASCII. In other models a word begins at a space.
+        In XLNet's (`_is_start_piece`) and ALBERT's (`_is_start_piece_sp`) a word begins with a
+        piece that starts with a space or "<", or with a lone character of `_PUNCTUATION`. In
+        ALBERT's it also begins with any piece that has a character other than those and the letters
+        a to z in both cases: a digit, "'", "=", ">" or a letter beyond ASCII. In other models a
+        word begins at a space.
         """
         if token.startswith(_SPACE):
             return True
@@ -162,9 +163,9 @@ class PieceTokenizer(Tokenizer):
                 rows.append((part, at, at + len(self.vocab[part]), word))
                 continue
             folded, spans = self._folding(part)
-            found = self._model.encode(folded, return_type="offset_mapping")
-            for n, (number, piece) in enumerate(zip(found["ids"], found["pieces"], strict=True)):
-                first, last = found["offsets"][n]
+            pieces = self._model.encode(folded, return_type="offset_mapping")
+            for n, (number, piece) in enumerate(zip(pieces["ids"], pieces["pieces"], strict=True)):
+                first, last = pieces["offsets"][n]
                 while first < last and folded[first].isspace():  # the space before a word
                     first += 1
                 begin = spans[first][0]
@@ -176,7 +177,7 @@ class PieceTokenizer(Tokenizer):
         return Encoded(ids.copy(), offsets.copy(), words.copy())
 
     def _parts(self, text: str, special: bool) -> Iterator[tuple[int, str | int]]:
-        """The words of a text, and the ids of special tokens in it, with where they begin."""
+        """(begin, word or id of a special token) of each part of a text, in order."""
         names = sorted((self.vocab[n] for n in self.special_ids), key=len, reverse=True)
         pattern = "|".join(map(re.escape, names)) if special else "(?!)"  # (?!) matches nothing
         end = 0
@@ -191,7 +192,7 @@ class PieceTokenizer(Tokenizer):
 
 
 def load_pieces(file: Path, config: Mapping) -> PieceTokenizer:
-    """Load a sentencepiece model; `config` in the words of tokenizer_config.json."""
+    """Load a sentencepiece model; `config` has the keys of tokenizer_config.json."""
     try:
         return PieceTokenizer(file.read_bytes(), config)
     except OSError as error:
@@ -249,7 +250,7 @@ def _class_name(special_tokens: Mapping[str, str]) -> str:
 
 
 def _folding(config: Mapping, vocab: Sequence[str], folds: bool) -> _Folding:
-    """What tokenizer_config.json says; by default what the vocabulary's family does."""
+    """The folding from tokenizer_config.json; by default that of the vocabulary's family."""
     strip_accents, lowercase = config.get("strip_accents"), config.get("do_lower_case")
     if strip_accents is None:
         strip_accents = folds and not config.get("keep_accents", False)

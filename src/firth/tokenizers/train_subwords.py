@@ -1,4 +1,4 @@
-"""Training WordPiece and byte-level BPE vocabularies, the same ones on every run and machine."""
+"""Train WordPiece and byte-level BPE vocabularies, the same ones on every run and machine."""
 
 import functools
 import itertools
@@ -17,7 +17,7 @@ from firth.tokenizers.huggingface import (
     wordpiece_backend,
 )
 
-_LARGEST_ALPHABET = 1000  # characters that a WordPiece vocabulary keeps, the most frequent ones
+_LARGEST_ALPHABET = 1000  # a WordPiece vocabulary keeps this many characters, the most frequent
 
 
 def train_subwords(
@@ -41,7 +41,7 @@ def train_subwords(
         backend = wordpiece_backend({specials["unk"]: 0}, config | {"unk_token": specials["unk"]})
         letters, tails = _alphabet(texts, backend)
         # The library numbers ## letters in an order that changes from run to run, and breaks ties
-        # between merges by these numbers. Put in as special tokens they are numbered as listed.
+        # between merges by these numbers. As special tokens they get numbers in the listed order.
         first = [*specials.values(), *letters, *(f"##{c}" for c in tails)]
         trainer_class, alphabet = trainers.WordPieceTrainer, letters
         after = []
@@ -52,7 +52,7 @@ def train_subwords(
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         first = [t for role, t in specials.items() if role != "mask"]
         trainer_class = trainers.BpeTrainer
-        after = [specials["mask"]]  # last, where RoBERTa has it
+        after = [specials["mask"]]  # last, as in RoBERTa
     fewest = len(set(first) | set(alphabet)) + len(after)
     if vocab_size < fewest:
         raise FirthError(
@@ -79,7 +79,7 @@ def train_subwords(
 def _alphabet(texts: Sequence[str], backend: Backend) -> tuple[list[str], list[str]]:
     """The most frequent letters of normalised text, and those that continue a word; both sorted.
 
-    A letter is any character of a word or punctuation mark; equal counts go to the lower code.
+    A letter is any character of a word, or a punctuation mark. Of equal counts the lower code wins.
     """
     words = Counter()
     for text in texts:
@@ -95,7 +95,7 @@ def _alphabet(texts: Sequence[str], backend: Backend) -> tuple[list[str], list[s
     def in_word(letter: str) -> bool:
         return len(backend.pre_tokenizer.pre_tokenize_str(f"a{letter}a")) == 1
 
-    kept = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
-    kept = set(kept[:_LARGEST_ALPHABET])
-    tails = {b for a, b in pairs if b in kept and in_word(a) and in_word(b)}
-    return sorted(kept), sorted(tails)
+    frequent = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
+    letters = set(frequent[:_LARGEST_ALPHABET])
+    tails = {b for a, b in pairs if b in letters and in_word(a) and in_word(b)}
+    return sorted(letters), sorted(tails)

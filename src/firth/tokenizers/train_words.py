@@ -1,6 +1,6 @@
-"""Word and character vocabularies, as the classical language-modelling corpora have them.
+"""Word and character vocabularies, as in the classical language-modelling corpora.
 
-Text is cut at white space, or into its characters, and every type has its id: PTB, WikiText, text8.
+They cut text at white space or into characters, and each type has an id: PTB, WikiText, text8.
 """
 
 from collections import Counter
@@ -27,8 +27,8 @@ def train_words(
 ) -> SubwordTokenizer:
     """Collect a vocabulary; see `firth.tokenizers.load.train_tokenizer`.
 
-    Special tokens come first (<unk>, <eos>), then the types by falling frequency, equal ones in
-    the order of their characters. A special token that is written in the text is that token.
+    Special tokens come first (<unk>, <eos>), then the types by falling frequency and then by their
+    characters. The tokenizer recognises special tokens in text.
     """
     roles = {"unk": "<unk>", **special_tokens}
     specials = list(dict.fromkeys([*roles.values(), END]))
@@ -73,7 +73,7 @@ def _backend(
 
 
 def _count(kind: str, texts: Iterable[str], backend: Backend) -> Counter:
-    """How often each type occurs; the pipeline sees each distinct piece of the text once."""
+    """The frequency of each type; the pipeline runs once for each distinct piece of the text."""
     pieces, types = Counter(), Counter()
     for text in texts:
         pieces.update(text.split(" ") if kind == "word" else text)

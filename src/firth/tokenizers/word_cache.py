@@ -1,8 +1,8 @@
-"""A tokenizer that remembers words: the same ids as `Tokenizer.encode_flat`, several times faster.
+"""A tokenizer with a word cache: the same ids as `Tokenizer.encode_flat`, several times faster.
 
-Running text repeats its words, and subword tokenizers give a word the same ids wherever it stands
-(`Tokenizer.chunks` says where text may be cut). So each distinct word goes through the tokenizer
-once, and the text becomes table look-ups and one gather.
+Text repeats its words, and a subword tokenizer gives a word the same ids everywhere
+(`Tokenizer.chunks` says where words end). So the tokenizer encodes each distinct word once. A text
+then takes table look-ups and one gather.
 """
 
 import itertools
@@ -12,26 +12,25 @@ import numpy as np
 
 from firth.tokenizers.base import Tokenizer
 
-_WORD_COST = 250  # bytes that an entry takes besides its letters: string, dict slot, ids, offsets
+_WORD_COST = 250  # bytes of an entry besides its letters: string, dict slot, ids, offsets
 _MARK = "\ud800"  # a lone surrogate: no valid text contains one
 
 
-class MemoTokenizer:
-    """Encodes texts as `tokenizer.encode_flat` does, remembering words in at most `memory` bytes.
+class CachedTokenizer:
+    """Encodes texts as `tokenizer.encode_flat` does, with a cache of about `memory` bytes.
 
-    When the memory is full it forgets everything and starts anew: the words of the text at hand
-    are the ones that come again.
+    A full cache is emptied: the words of the current text are the ones likely to come again.
     """
 
     def __init__(self, tokenizer: Tokenizer, memory: int = 128 << 20):
         self.tokenizer = tokenizer
         self.memory = memory
-        self._forget()
+        self._clear()
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._numbers = _Numbers()
         self._cost = 0
-        self._ids = np.zeros(0, np.int32)  # the ids of all remembered words, one after another
+        self._ids = np.zeros(0, np.int32)  # the ids of all cached words, one after another
         self._starts = np.zeros(0, np.int64)  # of each word in _ids
         self._lengths = np.zeros(0, np.int64)
 
@@ -40,12 +39,12 @@ class MemoTokenizer:
         if self.tokenizer.chunks is None:
             return self.tokenizer.encode_flat(texts)
         if self._cost > self.memory:
-            self._forget()
+            self._clear()
         rows = list(map(_CUTS[self.tokenizer.chunks], texts))
         words = list(itertools.chain.from_iterable(rows))
         ends_of_rows = np.cumsum([len(row) for row in rows], dtype=np.int64)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
-        self._learn()
+        self._add_words()
         lengths = self._lengths[numbers]
         ends = np.cumsum(lengths)
         # Token t of the result is word w's (t - start of w in the result)th.
@@ -53,8 +52,8 @@ class MemoTokenizer:
         ids = self._ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())]
         return ids, np.diff(np.concatenate(([0], ends))[ends_of_rows], prepend=0)
 
-    def _learn(self) -> None:
-        """Encode the words met for the first time."""
+    def _add_words(self) -> None:
+        """Encode the words that are not in the cache."""
         words = self._numbers.new
         if not words:
             return
@@ -68,7 +67,7 @@ class MemoTokenizer:
 
 
 class _Numbers(dict):
-    """Word -> its number; a word not seen before gets the next one and is put on the list `new`."""
+    """Word -> its number; an unknown word gets the next number and goes on the list `new`."""
 
     def __init__(self):
         self.new = []
@@ -84,8 +83,8 @@ def _words(text: str) -> list[str]:
 
 
 def _spaced_words(text: str) -> list[str]:
-    """Words with the space before them, to which it belongs in byte-level BPE."""
-    if "  " in text:  # a run of spaces is cut by rules that see all of it
+    """Words with the space before them, as in byte-level BPE."""
+    if "  " in text:  # the pipeline's rules need the whole run of spaces
         return [text]
     return text.replace(" ", _MARK + " ").split(_MARK)
 

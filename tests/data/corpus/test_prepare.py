@@ -152,7 +152,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path, tokenizer, corpus):
         wait_for(lambda enough=enough: len(list(parts.glob("*.npz"))) >= enough)
         process.kill()
         assert process.wait() == -signal.SIGKILL
-        assert (b"going on with" in process.stderr.read()) == (kill > 0)
+        assert (b"resuming with" in process.stderr.read()) == (kill > 0)
         assert not (tmp_path / "store").exists()
         now = {p.name: p.stat().st_mtime_ns for p in parts.glob("*.npz")}
         assert seen.items() <= now.items()  # no part was made twice
@@ -204,7 +204,7 @@ def test_parts_are_used_again_only_if_nothing_changed(tmp_path, tokenizer, corpu
     arguments = dict(options=options, workers=1, block_bytes=800)
     store = prepare([str(path)], loaded, tmp_path / "store", **arguments)
     note = capsys.readouterr().err
-    assert ("going on with" if change == "nothing" else "beginning anew") in note
+    assert ("resuming with" if change == "nothing" else "starting over") in note
     whole = prepare([str(path)], loaded, tmp_path / "whole", **arguments)
     assert same_files(whole.path, store.path)
 

@@ -176,7 +176,7 @@ def test_a_manifest_cannot_write_elsewhere(url, made, tmp_path):
         manifest = json.loads((made.path / "manifest.json").read_text())
         manifest["files"][name] = manifest["files"]["tokens.npy"]
         remote.write_bytes(f"{url}/manifest.json", manifest_text(manifest).encode())
-        with pytest.raises(FirthError, match="is no file of a store"):
+        with pytest.raises(FirthError, match="a store has no such file"):
             open_store(url)
 
 

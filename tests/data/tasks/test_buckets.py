@@ -86,7 +86,7 @@ def test_a_pair_may_have_two_separators_between_its_texts():
     assert got.second.tolist() == [7, 4]
 
 
-FRAMES = {  # family -> what stands before, between and after the texts, and the last segment
+TEMPLATES = {  # family -> what stands before, between and after the texts, and the last segment
     "bert": ([CLS], [SEP], [SEP], None),
     "roberta": ([CLS], [SEP, SEP], [SEP], None),
     "xlnet": ([], [SEP], [SEP, CLS], 2),
@@ -95,12 +95,12 @@ FRAMES = {  # family -> what stands before, between and after the texts, and the
 }
 
 
-@pytest.mark.parametrize("family", FRAMES)
+@pytest.mark.parametrize("family", TEMPLATES)
 @pytest.mark.parametrize("length", [6, 9, 14, 40])
 def test_every_family_keeps_the_beginning_of_its_texts(family, length):
     """Pairs lose the end of the longer text; segments are 0, 1 and XLNet's 2 for <cls>."""
-    before, between, after, last = FRAMES[family]
-    roles = import_module(f"firth.models.{family}").FRAME
+    before, between, after, last = TEMPLATES[family]
+    roles = import_module(f"firth.models.{family}").SPECIAL_TOKENS
     random = np.random.default_rng(length)
     a, b = random_texts(random, 60, 20), random_texts(random, 60, 20, "\u0400")
     for second in (None, b):

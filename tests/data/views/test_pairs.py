@@ -12,7 +12,7 @@ from scipy import stats
 from firth.data.views import selection
 from firth.data.views.selection import split_documents
 from firth.errors import FirthError
-from firth.tokenizers.frame import truncation
+from firth.tokenizers.special_tokens import truncation
 
 
 def plain_truncate(a, b, limit, rng):

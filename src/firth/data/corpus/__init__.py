@@ -1,1 +1,1 @@
-"""From text files to a store of token ids."""
+"""Text files to a store of token ids."""

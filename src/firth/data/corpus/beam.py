@@ -1,11 +1,11 @@
-"""`firth prepare --runner`: the parts of a store made by Apache Beam, on one machine or a cluster.
+"""`firth prepare --runner`: make the parts of a store with Apache Beam, here or on a cluster.
 
     groups of sources ──read──▶ batches of blocks ──shuffle, encode──▶ part files ──▶ index.json
 
-Reading and encoding are the functions of the local path (`text.read_batches`,
-`parts.encode_blocks`), so the parts hold the same documents in the same order, whatever the cuts.
-The process that started the pipeline then puts them together in the order of the index. Parts of a
-pipeline that failed are found and kept by the next one.
+The pipeline reads and encodes with the functions of the local path (`text.read_batches`,
+`parts.encode_blocks`). So the parts hold the same documents in the same order, whatever the cuts.
+The process that started the pipeline then joins them in the order of the index. A pipeline reuses
+the parts of an earlier one that failed.
 """
 
 import contextlib
@@ -25,10 +25,9 @@ from firth.data.corpus.text import Batch, Source, read_batches
 from firth.errors import FirthError
 from firth.storage.remote import is_url, join, read_bytes, remove, write_bytes
 from firth.tokenizers.base import Tokenizer
-from firth.tokenizers.word_cache import MemoTokenizer
+from firth.tokenizers.word_cache import CachedTokenizer
 
-# What Beam calls the direct runner would first try to fetch a program from the network; the one
-# that it falls back to is named instead.
+# Beam's "direct" runner first tries to fetch a program from the network. This is its fallback.
 _DIRECT = "FnApiRunner"
 _READ_AHEAD = 16  # parts
 
@@ -42,15 +41,15 @@ def make_parts(
     runner: str,
     arguments: Sequence[str] = (),
 ) -> Iterator[tuple[int, Part, bool]]:
-    """Run the pipeline and yield (bytes read by then, part, True) in the order of the sources.
+    """Run the pipeline and yield (bytes read so far, part, True) in the order of the sources.
 
     Args:
-        folder: where the parts are kept, local or a URL; every worker must reach it, as it must
-            reach the sources.
-        runner: "direct" (this machine), "dataflow", "flink", "spark" or another that Beam knows.
+        folder: where the parts go, local or a URL; every worker needs access to it and to the
+            sources.
+        runner: "direct" (this machine), "dataflow", "flink", "spark" or another runner of Beam.
         arguments: Beam's pipeline options, as on the command line.
 
-    Raises FirthError for bad input (the first that any worker met) and a pipeline that failed.
+    Raises FirthError for bad input (the first that a worker meets) and for a failed pipeline.
     """
     index = _read_index(folder)
     if index is None:
@@ -59,7 +58,7 @@ def make_parts(
     if index is None:
         raise FirthError(
             f"the workers wrote no parts into {folder} that this machine can see; give --output as "
-            "a URL (gs://...) or a path of a file system that all of them share"
+            "a URL (gs://...) or a path on a file system that all of them share"
         )
     with ThreadPoolExecutor(_READ_AHEAD) as pool:
         paths = [join(folder, _name(group, number)) for group, number, _ in index]
@@ -77,13 +76,13 @@ def make_parts(
 def _run(sources, folder, tokenizer, options, block_bytes, runner, arguments) -> None:
     try:
         direct = runner.lower() in ("direct", "directrunner")
-        runs_it = create_runner(_DIRECT if direct else runner)
+        beam_runner = create_runner(_DIRECT if direct else runner)
     except (ImportError, ValueError) as error:
         raise FirthError(f"--runner {runner}: {error}") from None
     failure = join(folder, "error.txt")
     _remove(failure)
     try:
-        with beam.Pipeline(runs_it, PipelineOptions(list(arguments))) as pipeline:
+        with beam.Pipeline(beam_runner, PipelineOptions(list(arguments))) as pipeline:
             (
                 pipeline
                 | "groups" >> beam.Create(list(_groups(sources, block_bytes)))
@@ -91,22 +90,22 @@ def _run(sources, folder, tokenizer, options, block_bytes, runner, arguments) ->
                 | "read" >> beam.ParDo(_Read(options, block_bytes, failure))
                 | "spread batches" >> beam.Reshuffle()
                 | "encode" >> beam.ParDo(_Encode(tokenizer, options, folder, failure))
-                | "gather" >> beam.combiners.ToList()
+                | "collect" >> beam.combiners.ToList()
                 | "index" >> beam.Map(_write_index, folder)
             )
     except Exception as error:
-        told = read_bytes(failure)
-        if told is not None:
-            raise FirthError(told.decode()) from error
+        message = read_bytes(failure)
+        if message is not None:
+            raise FirthError(message.decode()) from error
         reason = str(error).strip().splitlines()
         raise FirthError(
-            f"the {runner} pipeline failed: {reason[-1] if reason else type(error).__name__}; the "
-            "parts that were made are kept, so run the same command again"
+            f"the {runner} pipeline failed: {reason[-1] if reason else type(error).__name__}; run "
+            "the same command again: it keeps the finished parts"
         ) from error
 
 
 def _groups(sources: Sequence[Source], block_bytes: int) -> Iterator[tuple[int, int, list[Source]]]:
-    """(number, bytes of all sources before, sources): small ones in a row go together."""
+    """(number, bytes of all sources before, sources): small neighbours share a group."""
     group, size, before, number = [], 0, 0, 0
     for source in sources:
         if group and (size + source.bytes > block_bytes or source.format == "tfds"):
@@ -118,14 +117,14 @@ def _groups(sources: Sequence[Source], block_bytes: int) -> Iterator[tuple[int, 
 
 
 class _Read(beam.DoFn):
-    """A group of sources in, its batches out: ((group, number), batch)."""
+    """Turns a group of sources into its batches: ((group, number), batch)."""
 
     def __init__(self, options: Options, block_bytes: int, failure: str | os.PathLike):
         self._options, self._block_bytes, self._failure = options, block_bytes, failure
 
     def process(self, element):
         group, before, sources = element
-        with _told(self._failure):
+        with _report_errors(self._failure):
             batches = read_batches(
                 sources, self._options.field, self._options.errors, self._block_bytes
             )
@@ -134,27 +133,27 @@ class _Read(beam.DoFn):
 
 
 class _Encode(beam.DoFn):
-    """A batch in, its part into a file, (group, number, bytes read by then) out."""
+    """Writes the part of a batch to a file and emits (group, number, bytes read so far)."""
 
     def __init__(self, tokenizer: Tokenizer, options: Options, folder, failure):
         self._tokenizer, self._options = tokenizer, options
         self._folder, self._failure = folder, failure
 
     def setup(self):
-        self._memo = MemoTokenizer(self._tokenizer)
+        self._cached = CachedTokenizer(self._tokenizer)
 
     def process(self, element):
         key, batch = element
         path = join(self._folder, _name(*key))
-        with _told(self._failure):
+        with _report_errors(self._failure):
             if load_part(path) is None:
-                save_part(path, encode_blocks(batch.blocks, self._memo, self._options))
+                save_part(path, encode_blocks(batch.blocks, self._cached, self._options))
         yield (*key, batch.position)
 
 
 @contextlib.contextmanager
-def _told(failure: str | os.PathLike) -> Iterator[None]:
-    """Leave word of bad input for the process that waits: runners hand on no exceptions."""
+def _report_errors(failure: str | os.PathLike) -> Iterator[None]:
+    """Write a FirthError to a file for the waiting process, because runners lose exceptions."""
     try:
         yield
     except FirthError as error:
@@ -167,7 +166,7 @@ def _name(group: int, number: int) -> str:
 
 
 def _write_index(entries: list, folder: str | os.PathLike) -> None:
-    """The last act of the pipeline: with an index, all parts are there."""
+    """The last step of the pipeline: an index means that all parts exist."""
     write_bytes(join(folder, "index.json"), json.dumps(sorted(entries)).encode())
 
 

@@ -1,4 +1,4 @@
-"""Where `firth prepare` puts a store: a local folder or a URL, complete or not at all."""
+"""The place of a new store: a local folder or a URL. It holds a complete store or none."""
 
 import contextlib
 import os
@@ -14,12 +14,12 @@ from firth.storage.remote import cache_folder, is_url, join, probe, read_bytes, 
 
 
 def place(output: str | os.PathLike) -> str | Path:
-    """An output as the functions here take it: a URL without a / at its end, or a path."""
+    """The output as a URL without a final / or as a path, as the functions here take it."""
     return output.rstrip("/") if is_url(output) else Path(output)
 
 
 def check_output(output: str | Path, overwrite: bool) -> None:
-    """Raise FirthError if something is there that is not to be replaced, or a URL refuses files."""
+    """Raise FirthError if the output exists and must stay, or if the URL refuses files."""
     if is_url(output):
         probe(f"{output}.partial")
         there = bool(sizes(output))
@@ -34,7 +34,7 @@ def check_output(output: str | Path, overwrite: bool) -> None:
 
 
 def unfinished(output: str | Path) -> Path:
-    """The local folder of the work on a store: OUTPUT.partial beside it, in the cache for a URL."""
+    """The local folder of unfinished work: OUTPUT.partial, or one in the cache for a URL."""
     if is_url(output):
         return cache_folder("prepare", output)
     return output.with_name(output.name + ".partial")
@@ -42,7 +42,7 @@ def unfinished(output: str | Path) -> Path:
 
 @contextlib.contextmanager
 def locked(partial: Path) -> Iterator[None]:
-    """Make the folder of unfinished work and keep other runs out of it."""
+    """Make the folder of unfinished work and lock it against other runs."""
     with explained(partial):
         partial.mkdir(parents=True, exist_ok=True)
         (partial / "lock").touch()
@@ -52,7 +52,7 @@ def locked(partial: Path) -> Iterator[None]:
 
 
 def put_store(partial: Path, output: str | Path) -> None:
-    """Move the finished store from the folder of the work to its place, over an old one."""
+    """Move or upload the finished store to its place and replace an old one."""
     if is_url(output):
         publish(partial / "store", output)
         remove(f"{output}.partial")

@@ -1,4 +1,4 @@
-"""What a corpus store says of itself: manifest.json, and the layout of the files beside it."""
+"""The manifest of a corpus store (manifest.json) and the layout of the files beside it."""
 
 import hashlib
 import json
@@ -13,12 +13,12 @@ ARRAYS = ("tokens.npy", "sentences.npy", "documents.npy")
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """The narrowest unsigned type that holds every id: uint16 up to 65,536 ids, else uint32."""
+    """The smallest unsigned type for every id: uint16 up to 65,536 ids, else uint32."""
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
 
 def read_manifest(path: str | os.PathLike, text: bytes) -> dict:
-    """The manifest in `text`, found at `path`; FirthError unless it is one of this version."""
+    """Parse the manifest `text` of `path`; FirthError if it is damaged or of another version."""
     try:
         manifest = json.loads(text)
         version = manifest["version"]
@@ -39,7 +39,7 @@ def read_manifest(path: str | os.PathLike, text: bytes) -> dict:
 
 
 def manifest_text(manifest: dict) -> str:
-    """The text of a manifest, its own checksum filled in."""
+    """The text of a manifest with its own checksum."""
     manifest = {name: value for name, value in manifest.items() if name != "sha256"}
     digest = hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
     return json.dumps(manifest | {"sha256": digest}, indent=2, ensure_ascii=False) + "\n"

@@ -1,7 +1,7 @@
-"""Tokenised parts of a corpus, made by worker processes and kept as files until the store is done.
+"""Tokenised parts of a corpus: worker processes write them to files until the store is complete.
 
-`Part` is one batch of the input as token ids; `make_parts` gives the parts of all batches in order,
-loading those that an earlier, interrupted run has left and making the rest.
+A `Part` is one batch of the input as token ids. `make_parts` yields the parts of all batches in
+order. It loads the parts of an earlier, interrupted run and makes the others.
 """
 
 import concurrent.futures
@@ -26,11 +26,11 @@ from firth.data.corpus.writer import explained
 from firth.errors import FirthError
 from firth.storage.remote import read_bytes, write_bytes
 from firth.tokenizers.base import Tokenizer
-from firth.tokenizers.word_cache import MemoTokenizer
+from firth.tokenizers.word_cache import CachedTokenizer
 
 
 class Options(NamedTuple):
-    """What besides text and tokenizer decides the contents of a store; see `firth prepare -h`."""
+    """The options that decide the contents of a store; see `firth prepare -h`."""
 
     format: str | None = None
     field: str = "text"
@@ -43,8 +43,8 @@ class Part(NamedTuple):
     """A tokenised batch; its fields are the arguments of `StoreWriter.append`.
 
     tokens: uint16 or uint32 [t]. sentence_lengths: uint32 [s], in tokens, none 0.
-    document_lengths: uint32 [d], in sentences. continued: the first document is more of the last
-    one of the part before.
+    document_lengths: uint32 [d], in sentences. continued: the first document continues the last one
+    of the previous part.
     """
 
     tokens: np.ndarray
@@ -53,11 +53,11 @@ class Part(NamedTuple):
     continued: bool
 
 
-def encode_blocks(blocks: Sequence[Block], memo: MemoTokenizer, options: Options) -> Part:
-    """Segment and tokenise blocks that follow one another.
+def encode_blocks(blocks: Sequence[Block], cached: CachedTokenizer, options: Options) -> Part:
+    """Segment and tokenise consecutive blocks.
 
-    With sentences="newline" every line end is the tokenizer's end token, in the sentence before it.
-    Raises FirthError for bad text, with file and line.
+    With sentences="newline" every line end becomes the tokenizer's end token, at the end of its
+    sentence. Raises FirthError for bad text, with file and line.
     """
     sentences, ends, ended = [], [], []
     for block in blocks:
@@ -70,26 +70,26 @@ def encode_blocks(blocks: Sequence[Block], memo: MemoTokenizer, options: Options
                 sentences += itertools.chain.from_iterable(map(split_sentences, lines))
             elif options.sentences == "line":
                 sentences += filter(None, map(str.strip, lines))
-            else:  # as it stands: what follows the last line end has none
+            else:  # keep the text as it is; no line end follows the last line
                 ended += range(len(sentences), len(sentences) + len(lines) - 1)
                 sentences += lines
             ends.append(len(sentences))
-    tokens, lengths = memo.encode_flat(sentences)
+    tokens, lengths = cached.encode_flat(sentences)
     if ended:
-        tokens = np.insert(tokens, np.cumsum(lengths)[ended], memo.tokenizer.end_id)
+        tokens = np.insert(tokens, np.cumsum(lengths)[ended], cached.tokenizer.end_id)
         lengths[ended] += 1
-    # A sentence may come to nothing (control characters); it is left out.
-    kept = np.concatenate(([0], np.cumsum(lengths > 0)))
+    # A sentence of control characters has no tokens; the part omits it.
+    numbers = np.concatenate(([0], np.cumsum(lengths > 0)))
     return Part(
-        tokens.astype(token_dtype(memo.tokenizer.vocab_size)),
+        tokens.astype(token_dtype(cached.tokenizer.vocab_size)),
         lengths[lengths > 0].astype(np.uint32),
-        np.diff(kept[ends], prepend=0).astype(np.uint32),
+        np.diff(numbers[ends], prepend=0).astype(np.uint32),
         continued=blocks[0].continued,
     )
 
 
 def save_part(path: str | os.PathLike, part: Part) -> None:
-    """Write a part, to a file or a URL. Raises FirthError when it cannot be written."""
+    """Write a part to a file or a URL; FirthError if that fails."""
     content = io.BytesIO()
     np.savez(content, **part._asdict())
     with explained(path):
@@ -97,23 +97,23 @@ def save_part(path: str | os.PathLike, part: Part) -> None:
 
 
 def load_part(path: str | os.PathLike) -> Part | None:
-    """The part in a file; None where there is none or it is damaged (the CRCs are checked)."""
+    """The part in a file; None if the file is missing or damaged (numpy checks the CRCs)."""
     content = read_bytes(path)
     if content is None:
         return None
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return Part(*(arrays[name] for name in Part._fields))
-    except Exception:  # numpy and zipfile raise a dozen kinds for damaged files
+    except Exception:  # numpy and zipfile raise many kinds for damaged files
         return None
 
 
 def make_parts(
     batches: Iterable[Batch], folder: Path, tokenizer: Tokenizer, options: Options, workers: int
 ) -> Iterator[tuple[int, Part, bool]]:
-    """Yield (bytes read by then, part, made now rather than found) in the order of the batches.
+    """Yield (bytes read so far, part, whether this run made it) in the order of the batches.
 
-    Parts are written into `folder` as they are made. Holds about two batches a worker in memory.
+    Writes new parts into `folder` at once. Memory holds about two batches for each worker.
     """
     with _Workers(tokenizer, options, workers) as pool:
         waiting = deque()
@@ -136,9 +136,9 @@ def _next_part(waiting: deque) -> tuple[int, Part, bool]:
         future.result()
     except BrokenProcessPool:
         raise FirthError(
-            "a worker process ended before its time, killed for lack of memory perhaps (or started "
-            "by a script without `if __name__ == '__main__'`); run the same command again to go "
-            "on, with fewer --workers if memory is short"
+            "a worker process died, perhaps for lack of memory (or because a script started it "
+            "without `if __name__ == '__main__'`); run the same command again to resume, with "
+            "fewer --workers if memory is short"
         ) from None
     part = load_part(path)
     if part is None:
@@ -147,7 +147,7 @@ def _next_part(waiting: deque) -> tuple[int, Part, bool]:
 
 
 class _Workers:
-    """Processes that turn batches into part files; with one worker, this process itself."""
+    """Processes that turn batches into part files; one worker means this process itself."""
 
     def __init__(self, tokenizer: Tokenizer, options: Options, number: int):
         self._setup = (tokenizer, options)
@@ -156,7 +156,7 @@ class _Workers:
 
     def __enter__(self) -> "_Workers":
         if self._number > 1:
-            # Not forked: threads of the tokenizers library and of the progress bar may be running.
+            # Not fork: threads of the tokenizers library and of the progress bar may be running.
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 self._number,
                 mp_context=multiprocessing.get_context("spawn"),
@@ -164,7 +164,7 @@ class _Workers:
                 initargs=self._setup,
             )
         else:
-            _state[:] = [MemoTokenizer(self._setup[0]), self._setup[1]]
+            _state[:] = [CachedTokenizer(self._setup[0]), self._setup[1]]
         return self
 
     def __exit__(self, *error) -> None:
@@ -180,18 +180,18 @@ class _Workers:
         return done
 
 
-_state = []  # in a worker: its MemoTokenizer and the Options
+_state = []  # in a worker: its CachedTokenizer and the Options
 
 
 def _begin_worker(tokenizer: Tokenizer, options: Options) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes share the cores among them
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends the workers
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the other processes use the other cores
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _state[:] = [MemoTokenizer(tokenizer), options]
+    _state[:] = [CachedTokenizer(tokenizer), options]
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
+    """End with the parent; otherwise the worker of a killed parent would wait for ever."""
     multiprocessing.parent_process().join()
     os._exit(1)
 

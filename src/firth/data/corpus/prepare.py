@@ -1,15 +1,15 @@
-"""`firth prepare`: a corpus in, a corpus store out.
+"""`firth prepare`: tokenise a corpus into a corpus store.
 
     firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
     firth prepare --tfds wiki40b/en --text-field text --tokenizer tok/ --output store/
 
-The input is cut into batches of a few megabytes (`text.py`), worker processes segment and tokenise
-them into parts (`parts.py`), and the parts are appended to the store in the order of the input.
-Parts are kept in OUTPUT.partial/ until the store is complete, so that a run that was killed goes on
-where it was, provided that input, tokenizer and options are the same. The store depends on the
-text, the tokenizer and the options alone, not on workers or interruptions; with `--runner` the
-parts come from Apache Beam (`beam.py`), and are the same bytes once they are together. A store at a
-URL (`--output gs://...`) is put together on local disk and then copied there.
+`text.py` cuts the input into batches of a few megabytes. Worker processes segment and tokenise them
+into parts (`parts.py`). This process appends the parts to the store in the order of the input.
+OUTPUT.partial/ holds the parts until the store is complete. So the same command resumes a killed
+run if input, tokenizer and options are the same. The store depends only on the text, the tokenizer
+and the options, not on workers or interruptions. With `--runner` Apache Beam makes the parts
+(`beam.py`), and the store has the same bytes. A store at a URL (`--output gs://...`) is written to
+local disk and then uploaded.
 """
 
 import contextlib
@@ -67,18 +67,19 @@ def prepare(
         inputs: file names, glob patterns or URLs of either, or `tfds:NAME[:split]`.
         tokenizer: becomes part of the store.
         output: the directory to make; OUTPUT.partial beside it holds unfinished work. Or a URL;
-            then the cache (see `paths.cache_folder`) holds the work.
+            then the cache (see `remote.cache_folder`) holds unfinished work.
         options: format, field, document and sentence rules, treatment of undecodable bytes.
-        workers: processes; None takes the cores that this process may use. With more than one, a
-            script must call this under `if __name__ == "__main__":`, as multiprocessing requires.
+        workers: number of processes; None means one for each core that this process may use. With
+            more than one, a script must call this under `if __name__ == "__main__":`, as
+            multiprocessing requires.
         overwrite: replace the store at `output`, once the new one is complete.
-        block_bytes: text in one unit of work.
+        block_bytes: bytes of text in one unit of work.
         runner: "local" for `workers` processes here, or a runner of Apache Beam, which takes
             `runner_arguments` as its options.
-        tfds_dir: TFDS's data_dir (None: its default); workers of a runner must reach it too.
-        tfds_download: whether TFDS may fetch what is not there.
+        tfds_dir: TFDS's data_dir (None: its default); workers of a runner need access to it too.
+        tfds_download: whether TFDS may download a missing dataset.
 
-    Raises FirthError for missing, empty or bad input, an output that exists, a full disk.
+    Raises FirthError for missing, empty or bad input, an existing output, and a full disk.
     """
     for name, choices in CHOICES.items():
         if getattr(options, name) not in choices:
@@ -98,7 +99,7 @@ def prepare(
                     batches, partial / "parts", tokenizer, options, workers or _cores()
                 )
             else:
-                # Workers elsewhere see the URL. Parts of other plans lie beside these, in vain.
+                # Remote workers see only the URL. Each plan has its own folder there.
                 folder = f"{output}.partial/{plan}" if is_url(output) else partial / "parts"
                 parts = _make_parts_with_beam()(
                     sources, folder, tokenizer, options, block_bytes, runner, runner_arguments
@@ -144,9 +145,9 @@ def _check_plan(
     block_bytes: int,
     runner: str,
 ) -> str:
-    """Keep the parts of an earlier run if it did what this one is to do; else begin anew.
+    """Keep the parts of an earlier run if its plan is the same; otherwise delete them.
 
-    Returns the digest of what is to be done.
+    Returns the digest of the plan.
     """
     plan = {
         "firth": metadata.version("firth"),
@@ -159,14 +160,14 @@ def _check_plan(
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     path, parts = partial / "plan.json", partial / "parts"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        earlier = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = None
-    if found == plan:
-        note(f"going on with {len(list(parts.glob('*.npz')))} parts found in {partial}")
+        earlier = None
+    if earlier == plan:
+        note(f"resuming with the {len(list(parts.glob('*.npz')))} parts in {partial}")
         return digest
-    if found is not None:
-        note(f"beginning anew: input, tokenizer or options differ from those of {partial}")
+    if earlier is not None:
+        note(f"starting over: input, tokenizer or options differ from those of {partial}")
     with explained(partial):
         for old in (partial / "parts", partial / "store", partial / "replaced"):
             shutil.rmtree(old, ignore_errors=True)
@@ -209,5 +210,5 @@ def _cores() -> int:
 
 
 def note(text: str) -> None:
-    """Tell the user something on stderr."""
+    """Print a note on stderr."""
     print(f"note: {text}", file=sys.stderr, flush=True)

@@ -1,18 +1,18 @@
 # ruff: noqa: RUF001  (the quotes, dashes and stops of other scripts are what this file is about)
 """Sentence segmentation by rules: fast, without a model, and the same on every machine.
 
-A sentence ends at . ! ? or … (with the quotes, brackets and [1] that follow at once) when white
-space and then something other than a lower-case letter come next. A full stop does not end one
+A sentence ends at . ! ? or … (with the quotes, brackets and [1] that follow directly) before white
+space and then anything but a lower-case letter. A full stop does not end a sentence
 
 - after a title or a word that runs on (Mr., vs., e.g.), nor before a number after No., p., Fig.;
 - after an initial (J. R. Firth), an acronym or an abbreviation (U.S., Inc., Jan.), unless the next
-  word is one that usually starts a sentence (The, However, ...);
-- after a number that heads the sentence (2. Methods).
+  word usually starts a sentence (The, However, ...);
+- after a number at the head of the sentence (2. Methods).
 
 Ideographic stops need no white space. A line end always ends a sentence.
 
 Limits: the rules are for English and close relatives. A sentence that starts in lower case joins
-the one before, colons and semicolons never end one, and text without punctuation is one sentence.
+the previous one. Colons and semicolons never end one. Text without punctuation is one sentence.
 """
 
 import re
@@ -44,14 +44,14 @@ _STOP = re.compile(  # begins with one set of characters, which makes the search
 )
 _IDEOGRAPHIC = re.compile("[。！？｡]")  # stops that end a sentence without white space
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # one letter, or letters with stops between
-_LONGEST_ABBREVIATION = 16  # characters of the sentence that are looked at before a stop
+_LONGEST_ABBREVIATION = 16  # characters before a stop that the rules look at
 
 
 def split_sentences(line: str) -> list[str]:
     """Cut one line of text into sentences.
 
-    Nothing is lost: joined, the sentences are the line without white space at its ends. The white
-    space between two sentences is at the head of the second, where byte-level BPE wants it.
+    Joined, the sentences give the line without white space at its ends. The white space between two
+    sentences begins the second one, as byte-level BPE needs it.
     """
     line = line.strip()
     sentences, begin = [], 0
@@ -73,7 +73,7 @@ def split_sentences(line: str) -> list[str]:
 
 
 def _ends_sentence(before: str, following: str) -> bool:
-    """Does a full stop end the sentence that ends in `before`, if `following` comes next?"""
+    """Whether a full stop between `before` and `following` ends the sentence."""
     words = before.split()
     word = words[-1].lstrip("([\"'“‘«—–-") if words else ""
     lower = word.lower()

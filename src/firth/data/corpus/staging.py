@@ -1,8 +1,8 @@
-"""Remote stores: staged to local disk once a host and checked, so that views can map them.
+"""Remote stores: download each once to the local disk of a host, so that views can map it.
 
-A store at a URL is copied to the cache (`paths.cache_folder`), under a name that holds the digest
-of its manifest: another store at the same URL becomes another copy, and never a mixture. The
-manifest is copied last, so a copy that has one is complete.
+The cache (`remote.cache_folder`) holds the copy under a name with the digest of the manifest. So
+two stores at the same URL have two copies and never mix. The manifest comes last, so a copy with a
+manifest is complete.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ from firth.storage.remote import (
 
 
 def stage(url: str) -> Path:
-    """The local copy of the store at `url`; what is not there yet is fetched.
+    """The local copy of the store at `url`; downloads the missing files.
 
-    Of the processes of a host one copies and the others wait for it. An interrupted copy is gone
-    on with. Raises FirthError for no store, a damaged file (named), too little room on disk.
+    One process of a host downloads and the others wait for it. An interrupted download resumes.
+    Raises FirthError for a missing store, a damaged file (with its name) and a full disk.
     """
     text = read_bytes(join(url, "manifest.json"))
     if text is None:
@@ -41,15 +41,15 @@ def stage(url: str) -> Path:
     files = read_manifest(join(url, "manifest.json"), text)["files"]
     for name in files:
         if name != str(PurePosixPath(name)) or name.startswith("/") or ".." in name.split("/"):
-            raise FirthError(f"{url}/manifest.json lists {name!r}, which is no file of a store")
+            raise FirthError(f"{url}/manifest.json lists {name!r}, but a store has no such file")
     folder = cache_folder("stores", url, hashlib.sha256(text).hexdigest())
     with alone(folder):
-        _fetch_missing(url, folder, files)
+        _download_missing(url, folder, files)
         write_bytes(folder / "manifest.json", text)
     return folder
 
 
-def _fetch_missing(url: str, folder: Path, files: dict) -> None:
+def _download_missing(url: str, folder: Path, files: dict) -> None:
     missing = {
         name: entry
         for name, entry in files.items()
@@ -72,10 +72,9 @@ def _fetch_missing(url: str, folder: Path, files: dict) -> None:
 
 
 def publish(folder: Path, url: str) -> None:
-    """Copy a complete store to a URL, the manifest last: there is a whole store there or none.
+    """Upload a complete store to a URL, the manifest last: the URL has a whole store or none.
 
-    What a store that it replaces had there is removed. The folder becomes this
-    host's local copy.
+    Removes the files of an older store there. The folder becomes this host's local copy.
     """
     digest = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
     remove(join(url, "manifest.json"))
@@ -85,5 +84,5 @@ def publish(folder: Path, url: str) -> None:
         remove(join(url, old))
     for name in [*sorted(names - {"manifest.json"}), "manifest.json"]:
         upload(folder / name, join(url, name))
-    with contextlib.suppress(OSError):  # it is there already, or on another disk
+    with contextlib.suppress(OSError):  # the copy exists already, or is on another disk
         folder.rename(cache_folder("stores", url, digest))

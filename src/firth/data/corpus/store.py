@@ -1,4 +1,4 @@
-"""The corpus store: a tokenised corpus as flat arrays in a directory, memory-mapped by every view.
+"""The corpus store: a tokenised corpus as flat arrays in a directory; views memory-map them.
 
     tokens.npy      uint16 (vocabulary <= 65,536) or uint32 [T]: all token ids, no special tokens
     sentences.npy   int64 [S+1]: where each sentence begins in tokens; the last entry is T
@@ -7,9 +7,9 @@
     manifest.json   version, counts, tokenizer digest, options, size and sha256 of every file, and
                     the sha256 of this text without that entry
 
-No sentence and no document is empty. Line ends are tokens where `firth prepare` was asked for them
-(--sentences=newline). The bytes are a function of the text, the tokenizer and the options alone: no
-dates, no absolute paths.
+No sentence and no document is empty. With `firth prepare --sentences=newline` line ends are tokens.
+The bytes depend only on the text, the tokenizer and the options: they hold no dates and no absolute
+paths.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Store:
 
     @property
     def num_tokens(self) -> int:
-        """T, special tokens not counted."""
+        """T; the store has no special tokens."""
         return len(self.tokens)
 
     @property
@@ -63,7 +63,7 @@ class Store:
         return len(self.documents) - 1
 
     def token_counts(self) -> np.ndarray:
-        """How often each token of the vocabulary occurs, int64 [vocab_size]; reads all tokens."""
+        """The frequency of each token of the vocabulary, int64 [vocab_size]; reads all tokens."""
         counts = np.zeros(self.manifest["tokenizer"]["vocab_size"], np.int64)
         for begin in range(0, self.num_tokens, _COUNTED_AT_ONCE):
             part = self.tokens[begin : begin + _COUNTED_AT_ONCE]
@@ -77,9 +77,9 @@ class Store:
         return tokenizer
 
     def check_unchanged(self) -> None:
-        """Raise FirthError, naming the file, where one is no longer what was opened.
+        """Raise FirthError, naming the file, if a file has changed since the store was opened.
 
-        Only files with another size, time or inode than before are read.
+        Reads only files whose size, time or inode differ.
         """
         for name, entry in self.manifest["files"].items():
             stamp = _stamp(self.path / name)
@@ -89,15 +89,15 @@ class Store:
                 _check_file(self.path / name, entry, verify=True)
             except FirthError as error:
                 raise FirthError(f"the store has changed under this run: {error}") from None
-            self.stamps[name] = stamp  # touched, or replaced by the same
+            self.stamps[name] = stamp  # the same content with another time or inode
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise FirthError unless `tokenizer` maps text to ids exactly as the store's own does."""
-        made = self.manifest["tokenizer"]
-        if tokenizer.digest != made["digest"]:
+        own = self.manifest["tokenizer"]
+        if tokenizer.digest != own["digest"]:
             raise FirthError(
-                f"{self.path} was made with another tokenizer ({made['kind']}, "
-                f"{made['vocab_size']:,} tokens, digest {made['digest'][:12]}) than the one given "
+                f"{self.path} was made with another tokenizer ({own['kind']}, "
+                f"{own['vocab_size']:,} tokens, digest {own['digest'][:12]}) than the one given "
                 f"({tokenizer.kind}, {tokenizer.vocab_size:,} tokens, digest "
                 f"{tokenizer.digest[:12]}); use {self.path / 'tokenizer'} or prepare the corpus "
                 "again with the other one"
@@ -105,10 +105,10 @@ class Store:
 
 
 def open_store(path: str | os.PathLike, verify: bool = True) -> Store:
-    """Open the store in directory `path`, or at a URL (gs://...), of which it makes a local copy.
+    """Open the store in directory `path`, or download the store at a URL (gs://...) and open it.
 
-    Sizes, dtypes and lengths are always checked; `verify` also checks the sha256 of every file
-    (one sequential read, about a second per gigabyte). Raises FirthError naming the damaged file.
+    Always checks sizes, dtypes and lengths. `verify` also checks the sha256 of every file (one
+    sequential read, about a second per gigabyte). Raises FirthError, naming the damaged file.
     """
     if is_url(path):
         path = stage(path)
@@ -146,17 +146,17 @@ def _check_file(path: Path, entry: dict, verify: bool) -> None:
     if verify and sha256(path) != entry["sha256"]:
         raise FirthError(
             f"{path} is damaged: its sha256 is not the manifest's; remove it and copy it again "
-            "(one staged from a URL is, by the same command) or prepare the corpus again"
+            "(the same command downloads a remote store again) or prepare the corpus again"
         )
 
 
 def _stamp(path: Path) -> tuple | None:
-    """What changes when a file does: size, time of its last change, inode; None if it is gone."""
+    """(size, time of the last change, inode), which change with a file; None without the file."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def _map_array(path: Path) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""Reading corpora: text, JSONL, CSV and TFDS, plain or compressed, in blocks of bounded size.
+"""Read corpora: text, JSONL, CSV and TFDS, plain or compressed, in blocks of bounded size.
 
-`find_sources` turns what the user wrote into sources, `read_blocks` cuts a source into blocks of a
-few megabytes in sequence, `read_batches` puts the blocks of small sources together, and
-`read_documents` decodes and parses one block. Cuts depend on the input and the block size alone, so
-batches can be worked on anywhere and in any order. The last function does nearly all of the work.
+`find_sources` turns the user's inputs into sources. `read_blocks` cuts a source into consecutive
+blocks of a few megabytes. `read_batches` joins the blocks of small sources. `read_documents`
+decodes and parses one block; it does nearly all of the work. Cuts depend only on the input and the
+block size, so any process can work on any batch in any order.
 """
 
 import csv
@@ -27,7 +27,7 @@ BLOCK_BYTES = 2 << 20  # of text, about half a million tokens
 LONGEST_RECORD = 64 << 20  # bytes of one JSONL line or CSV row
 FORMATS = ("text", "jsonl", "csv", "tsv")
 
-# What stores of objects call the version of a file, or the time it was written.
+# Names that object stores give to a file's version or to its time of writing.
 _VERSIONS = ("md5Hash", "etag", "ETag", "mtime", "LastModified", "created")
 _OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 _BLANK_LINES = re.compile(r"\n\s*\n")
@@ -43,7 +43,7 @@ class Source:
     tfds: tfds_reader.Texts | None = None
 
     def fingerprint(self) -> list:
-        """Changes when the input does: its address, size and time of modification (or checksum)."""
+        """Address, size and time of modification (or checksum), which change with the input."""
         if self.tfds:
             return list(self.tfds[:3])
         if is_url(self.name):
@@ -52,19 +52,20 @@ class Source:
         return [os.path.abspath(self.name), self.bytes, os.stat(self.name).st_mtime_ns]
 
     def describe(self) -> dict:
-        """What a manifest says of it: the base name and the size."""
+        """The entry in a manifest: the base name and the size."""
         name = self.name if self.tfds else os.path.basename(self.name)
         return {"name": name, "bytes": self.bytes}
 
 
 @dataclass(frozen=True)
 class Block:
-    """A stretch of one source.
+    """A part of one source.
 
-    content: whole lines as bytes ("text", "jsonl"; a line longer than a block is cut at a space),
-    or texts, a document each. continued: its first document is more of the last one of the block
-    before. begins_line: its first byte begins a line. offset, line: where in the (decompressed)
-    source it begins, lines from 1. position: bytes of the source, as stored, read by then.
+    content: whole lines as bytes ("text", "jsonl"), or a list of texts, one for each document.
+    Lines longer than a block are cut at a space. continued: the first document continues the last
+    one of the previous block. begins_line: the first byte begins a line. offset, line: where the
+    block begins in the (decompressed) source, lines from 1. position: bytes of the source, as
+    stored, read so far.
     """
 
     source: str
@@ -78,7 +79,7 @@ class Block:
 
 
 class Batch(NamedTuple):
-    """Blocks to be worked on at once, and the bytes of all sources, as stored, read by then."""
+    """Blocks for one unit of work, and the bytes of all sources, as stored, read so far."""
 
     blocks: list[Block]
     position: int
@@ -90,12 +91,12 @@ def find_sources(
     tfds_dir: str | None = None,
     tfds_download: bool = False,
 ) -> list[Source]:
-    """The files and URLs that patterns match, sorted within each, none twice, and TFDS splits.
+    """The files and URLs that match the patterns, and the TFDS splits, without duplicates.
 
-    `format` is one of FORMATS, or None to go by the extension (.jsonl, .csv, .tsv, else text;
-    before .gz or .xz). `tfds_dir` is TFDS's data_dir (None: its default), `tfds_download` lets it
-    fetch what is not there. Raises FirthError for a pattern that matches nothing or a directory,
-    and a dataset or split that is not there.
+    The matches of each pattern are sorted. `format` is one of FORMATS; None means the one of the
+    extension (.jsonl, .csv, .tsv, else text; before .gz or .xz). `tfds_dir` is TFDS's data_dir
+    (None: its default). `tfds_download` lets TFDS download a missing dataset. Raises FirthError for
+    a pattern that matches nothing or a directory, and for a missing dataset or split.
     """
     sources = {}
     for pattern in inputs:
@@ -131,7 +132,7 @@ def _format_of(name: str) -> str:
 def read_batches(
     sources: Sequence[Source], field: str, errors: str, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Batch]:
-    """The blocks of all sources in order, those of small sources by the batch."""
+    """The blocks of all sources in order; small ones share a batch."""
     blocks, size, before = [], 0, 0
     for source in sources:
         for block in read_blocks(source, field, errors, block_bytes):
@@ -154,7 +155,7 @@ def read_blocks(
 ) -> Iterator[Block]:
     """Cut a source into blocks of about `block_bytes` of text.
 
-    Raises FirthError for a file that cannot be read or decompressed, and for bad CSV and TFDS.
+    Raises FirthError for an unreadable or damaged file, and for bad CSV and TFDS.
     """
     if source.tfds:
         yield from _blocks_of_texts(
@@ -184,7 +185,7 @@ def _blocks_of_lines(
 ) -> Iterator[Block]:
     rest, offset, line, begins_line = b"", 0, 1, True
     while True:
-        # A JSONL record must not be cut: a line longer than a block is read on to its end.
+        # JSONL records must stay whole, so a line longer than a block is read to its end.
         data = rest + file.read(max(block_bytes - len(rest), block_bytes // 4))
         at_end = len(data) == len(rest)
         cut = len(data) if at_end else data.rfind(b"\n") + 1
@@ -215,7 +216,7 @@ def _blocks_of_lines(
 
 
 def _cut_long_line(data: bytes) -> int:
-    """Where to cut a line that fills a block: after its last space, else before a character."""
+    """The cut in a line that fills a block: after its last space, else before a character."""
     cut = data.rfind(b" ") + 1
     if not cut:
         cut = len(data)
@@ -228,20 +229,20 @@ def _cut_long_line(data: bytes) -> int:
 def _blocks_of_texts(
     source: Source, texts: Iterator[tuple[str, int]], block_bytes: int
 ) -> Iterator[Block]:
-    """Blocks of whole texts, each given with the bytes of the source read by then."""
-    held, size, position = [], 0, 0
+    """Blocks of whole texts, from (text, bytes of the source read so far)."""
+    content, size, position = [], 0, 0
     for text, position in texts:
-        held.append(text)
+        content.append(text)
         size += len(text)
         if size >= block_bytes:
-            yield Block(source.name, source.format, held, False, True, 0, 0, position)
-            held, size = [], 0
-    if held:
-        yield Block(source.name, source.format, held, False, True, 0, 0, position)
+            yield Block(source.name, source.format, content, False, True, 0, 0, position)
+            content, size = [], 0
+    if content:
+        yield Block(source.name, source.format, content, False, True, 0, 0, position)
 
 
 def _read_table(source: Source, file: BinaryIO, field: str, errors: str) -> Iterator[str]:
-    """The column `field` of a CSV or TSV file with a header, one text a row."""
+    """The column `field` of a CSV or TSV file with a header, one text for each row."""
     csv.field_size_limit(LONGEST_RECORD)
     dialect = dict(delimiter="\t", quoting=csv.QUOTE_NONE) if source.format == "tsv" else {}
     reader = csv.reader(_decoded_lines(source.name, file, errors), **dialect)
@@ -287,8 +288,8 @@ def _decode(data: bytes, name: str, errors: str, offset: int, line: int) -> str:
 def read_documents(block: Block, field: str, document: str, errors: str) -> list[str]:
     """The documents of a block.
 
-    Of text the first one may be more of the document that the block before ended in, and any may
-    be empty. `document` is "blank-line" (blank lines stand between documents) or "file".
+    In a block of text the first document may continue the last one of the previous block, and any
+    document may be empty. `document` is "blank-line" (blank lines separate documents) or "file".
 
     Raises FirthError with file and line for bytes that are not UTF-8 (unless `errors` is
     "replace"), lines that are not JSON objects and records without the field.
@@ -302,13 +303,13 @@ def read_documents(block: Block, field: str, document: str, errors: str) -> list
         return [text]
     if not block.begins_line:
         return _BLANK_LINES.split(text)
-    # With a line end put before it, a blank line at the head divides documents as any other.
+    # With a line end before it, a blank line at the head separates documents like any other.
     first, *rest = _BLANK_LINES.split("\n" + text)
     return [first.removeprefix("\n"), *rest]
 
 
 def _parse_lines(text: str, block: Block, field: str, errors: str) -> list[str]:
-    """The field of each line of JSONL; blank lines are passed over."""
+    """The field of each line of JSONL, without blank lines."""
     texts = []
     for number, line in enumerate(text.split("\n"), block.line):
         if not line or line.isspace():
@@ -335,7 +336,7 @@ def _parse_lines(text: str, block: Block, field: str, errors: str) -> list[str]:
 
 
 def _without_surrogates(text: str, where: str, errors: str) -> str:
-    r"""Text as it is, unless JSON escapes (\ud800) put half a character into it."""
+    r"""The text; FirthError, or a replacement, for half a surrogate pair from a \ud800 escape."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Writes a corpus store, complete or not at all."""
+"""Write a corpus store; it appears complete or not at all."""
 
 import contextlib
 import os
@@ -15,14 +15,14 @@ from firth.tokenizers.base import Tokenizer
 
 
 class StoreWriter:
-    """Writes a store from parts appended in corpus order, in memory that does not grow with it.
+    """Writes a store from parts in corpus order; its memory does not grow with the store.
 
         with StoreWriter("store", tokenizer) as writer:
             writer.append(tokens, sentence_lengths, document_lengths)
 
-    The store appears at `path` complete, when the block ends without an exception, or not at all.
-    `description` entries (`input`, `options`, ...) are put into the manifest as they are.
-    Raises FirthError when `path` exists or cannot be written (a full disk, say).
+    The store appears at `path` once the block ends without an exception. The manifest takes the
+    `description` entries (`input`, `options`, ...) as they are. Raises FirthError if `path` exists
+    or the write fails (on a full disk, say).
     """
 
     def __init__(self, path: str | os.PathLike, tokenizer: Tokenizer, **description):
@@ -38,7 +38,7 @@ class StoreWriter:
         if self.path.exists():
             raise FirthError(f"{self.path} exists; remove it or choose another path")
         with explained(self._folder):
-            shutil.rmtree(self._folder, ignore_errors=True)  # left by a run that was killed
+            shutil.rmtree(self._folder, ignore_errors=True)  # from a killed run
             self._folder.mkdir(parents=True)
             dtypes = (self._dtype, np.dtype(np.int64), np.dtype(np.int64))
             self._files = [
@@ -49,9 +49,9 @@ class StoreWriter:
     def append(self, tokens, sentence_lengths, document_lengths, continued: bool = False) -> None:
         """Append tokens [t], the lengths of their sentences in tokens and documents in sentences.
 
-        `continued` says that the first document is more of the newest one, so that a document may
-        span parts. A document length may be 0 (a document without text is left out of the store);
-        a sentence length may not. Raises ValueError when the lengths do not add up.
+        With `continued` the first document continues the newest one, so a document may span parts.
+        A document length may be 0 (the store omits a document without text), a sentence length may
+        not. Raises ValueError if the lengths do not add up.
         """
         tokens, sentence_lengths, document_lengths = (
             np.asarray(a) for a in (tokens, sentence_lengths, document_lengths)
@@ -83,7 +83,7 @@ class StoreWriter:
                     self._finish()
         finally:
             for file in self._files:
-                with contextlib.suppress(OSError):  # a full disk has been reported already
+                with contextlib.suppress(OSError):  # an earlier error reported the full disk
                     file.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -117,7 +117,7 @@ class StoreWriter:
 
 
 class _ArrayFile:
-    """A one-dimensional .npy file of a length not known beforehand, written in sequence."""
+    """A one-dimensional .npy file, written in sequence; its length is known only at the end."""
 
     def __init__(self, path: Path, dtype: np.dtype):
         self._path = path
@@ -128,7 +128,7 @@ class _ArrayFile:
         self._begin = self._file.tell()
 
     def _write_header(self) -> None:
-        """The header for the present length; numpy pads it so that every length fits its place."""
+        """Write the header for the current length; numpy's padding leaves room for any length."""
         header = {
             "descr": np.lib.format.dtype_to_descr(self._dtype),
             "fortran_order": False,
@@ -155,13 +155,13 @@ class _ArrayFile:
 
 
 def _starts(first: int, lengths: np.ndarray) -> np.ndarray:
-    """Where runs of the given lengths begin when they follow one another from `first` on."""
+    """The beginnings of consecutive runs of these lengths; the first run begins at `first`."""
     return first + np.cumsum(lengths, dtype=np.int64) - lengths
 
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn the system's error on a write (a full disk, a denied folder) into a FirthError."""
+    """Turn an OSError on a write (a full disk, a denied folder) into a FirthError."""
     try:
         yield
     except OSError as error:

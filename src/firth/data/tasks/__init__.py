@@ -1,1 +1,1 @@
-"""Labelled examples: files, length buckets, metrics."""
+"""Labelled tasks: files, length buckets, metrics."""

@@ -1,7 +1,7 @@
 """Labelled examples as token ids, and their view in length buckets: few shapes, little padding.
 
 (seed, epoch) decide which examples share a batch.
-Legend: N examples, T tokens, B rows, L length.
+N examples, T tokens, B rows, L length.
 """
 
 import functools
@@ -16,26 +16,27 @@ from firth.data.tasks.task import Examples
 from firth.data.views.base import Batch, View, row_fields
 from firth.data.views.selection import ranges
 from firth.errors import FirthError
-from firth.tokenizers.frame import BERT, Frame, frame_of, truncation
+from firth.tokenizers.special_tokens import BERT, Template, build_template, truncation
 
 LENGTHS = (16, 32, 64, 128, 256, 512)
-NO_EXAMPLE = np.uint32(2**32 - 1)  # the number that padding rows carry
-_CHUNK_TEXTS = 8192  # encoded at once: bounds the memory beside the result
+NO_EXAMPLE = np.uint32(2**32 - 1)  # the number of padding rows
+_CHUNK_TEXTS = 8192  # texts to encode at once; bounds the memory besides the result
 
 
 @dataclass(frozen=True)
 class Tokenised:
-    """Framed examples as token ids, one after the other; in BERT [CLS] a [SEP] b [SEP].
+    """Consecutive examples as token ids with special tokens; in BERT [CLS] a [SEP] b [SEP].
 
     Attributes:
       tokens: int32 [T].
       offsets: int64 [N + 1], where each example begins; the last is T.
-      second: int32 [N], where in the example its second text begins; its size where it has none.
+      second: int32 [N], where in the example its second text begins; without one, the example's
+        size.
       labels: int32 (index) or float32 (score) [N], or None.
-      length: no example has more tokens.
-      pad_id: what batches are filled up with.
-      last_segment: segment id of an example's last token where that has one of its own, or None.
-      truncated: how many examples lost tokens to `length`.
+      length: the most tokens of an example.
+      pad_id: the id of padding in batches.
+      last_segment: the segment id of an example's last token if it differs, else None.
+      truncated: the number of examples that lost tokens.
     """
 
     tokens: np.ndarray
@@ -52,18 +53,18 @@ class Tokenised:
 
 
 def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) -> Tokenised:
-    """Encode texts and cut them to `length` tokens, the special ones of their frame included.
+    """Encode texts and cut them to `length` tokens, special tokens included.
 
-    Tokens go from the end of a text; of a pair, one at a time from the longer text, from the second
-    where they are equal (`_truncate_seq_pair` of the BERT code). `roles` are those of the family's
-    FRAME.
+    A text loses tokens at its end. A pair loses one token at a time from the longer text, or from
+    the second one if both are equal (`_truncate_seq_pair` of the BERT code). `roles` are the
+    family's SPECIAL_TOKENS.
 
     Raises:
-      FirthError: a tokenizer without a token of the frame, or no room for a token of each text.
+      FirthError: the tokenizer lacks a special token, or a text has no room for a token.
     """
-    frame = frame_of(roles, tokenizer)
+    template = build_template(roles, tokenizer)
     texts = 1 if examples.texts_b is None else 2
-    fewest = frame.size(texts) + texts
+    fewest = template.size(texts) + texts
     if length < fewest:
         raise FirthError(f"length={length}: expected at least {fewest} for {texts} text(s)")
     parts = []
@@ -71,7 +72,7 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
         chunk = slice(begin, begin + _CHUNK_TEXTS)
         a = tokenizer.encode_flat(examples.texts_a[chunk])
         b = tokenizer.encode_flat(examples.texts_b[chunk]) if texts == 2 else None
-        parts.append(_join(a, b, length, frame))
+        parts.append(_join(a, b, length, template))
     tokens, sizes, second, cut = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokenised(
         tokens=tokens,
@@ -79,33 +80,33 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
         second=second.astype(np.int32),
         labels=examples.labels,
         length=length,
-        pad_id=frame.pad,
+        pad_id=template.pad,
         truncated=int(np.count_nonzero(cut)),
-        last_segment=frame.last_segment,
+        last_segment=template.last_segment,
     )
 
 
-def _join(a, b, length, frame: Frame) -> tuple[np.ndarray, ...]:
-    """(tokens [T], sizes [N], second [N], tokens lost [N]) of texts given as (flat ids, sizes)."""
+def _join(a, b, length, template: Template) -> tuple[np.ndarray, ...]:
+    """(tokens [T], sizes [N], second [N], lost tokens [N]); `a` and `b` are (flat ids, sizes)."""
     a_tokens, a_sizes = a
     b_tokens, b_sizes = b or (np.zeros(0, np.int32), np.zeros_like(a_sizes))
-    special = frame.size(1 if b is None else 2)
+    special = template.size(1 if b is None else 2)
     a_cut, b_cut = truncation(a_sizes, b_sizes, length - special)
     a_kept, b_kept = a_sizes - a_cut, b_sizes - b_cut
     sizes = a_kept + b_kept + special
     starts = _starts(sizes)[:-1]
-    first = len(frame.before)
-    between = () if b is None else frame.between
+    first = len(template.before)
+    between = () if b is None else template.between
     second = first + a_kept + len(between)
     tokens = np.empty(sizes.sum(), np.int32)
     for ids, place in (
-        (frame.before, starts),
+        (template.before, starts),
         (between, starts + first + a_kept),
-        (frame.after, starts + second + b_kept),
+        (template.after, starts + second + b_kept),
     ):
         tokens[place[:, None] + np.arange(len(ids))] = np.array(ids, np.int32)
     if b is None:
-        second = sizes  # there is none
+        second = sizes  # there is no second text
     for flat, whole, kept, place in (
         (a_tokens, a_sizes, a_kept, starts + first),
         (b_tokens, b_sizes, b_kept, starts + second),
@@ -123,10 +124,10 @@ class Buckets(View):
     """Batches of examples of like length, each as long as its bucket.
 
     An epoch permutes the examples, puts each into the smallest bucket that holds it and cuts every
-    bucket into batches. What does not fill a batch moves on to the next larger bucket. So one batch
-    an epoch at most, of the largest bucket in use, is filled up with padding rows. Every example
-    comes exactly once an epoch; batches are shuffled. How many batches there are of each length is
-    the same in every epoch.
+    bucket into batches. Examples that do not fill a batch move to the next larger bucket. So only
+    one batch of an epoch, of the largest bucket in use, may have padding rows. Every epoch has each
+    example exactly once and shuffles the batches. The number of batches of each length is the same
+    in every epoch.
 
     All slices of a batch have the same length L, that of its bucket. The extra fields are weight
     float32 (0 for padding rows) and labels int32 or float32 (absent from a test set). `example` is
@@ -137,7 +138,7 @@ class Buckets(View):
     def __init__(self, tokenised: Tokenised, lengths: Sequence[int] = LENGTHS, seed: int = 0):
         """Args: tokenised, the examples; lengths, of the buckets; seed, of the order.
 
-        Buckets beyond `tokenised.length` are left out; one of that length is always there.
+        Buckets longer than `tokenised.length` are dropped; one of that length always exists.
         """
         if not len(tokenised):
             raise FirthError("there are no examples to batch")
@@ -164,12 +165,12 @@ class Buckets(View):
         return -(-len(self._examples) // batch_size)
 
     def shapes(self, batch_size: int, sequential: bool = False) -> list[int]:
-        """The lengths L that batches of `batch` (or of `sequential`) have, to compile ahead."""
+        """The lengths L of the batches of `batch` (or of `sequential`), to compile ahead."""
         plan = self._sequential_plan if sequential else functools.partial(self._plan, 0)
         return np.unique(plan(batch_size)[1]).tolist()
 
     def pad_fraction(self, batch_size: int, sequential: bool = False) -> float:
-        """The share of an epoch's token positions that is padding."""
+        """The share of padding among an epoch's token positions."""
         plan = self._sequential_plan if sequential else functools.partial(self._plan, 0)
         return 1.0 - len(self._examples.tokens) / float(plan(batch_size)[1].sum() * batch_size)
 
@@ -179,7 +180,7 @@ class Buckets(View):
         return self._assemble(rows[place, own], lengths[place], epoch)
 
     def _sequential(self, batch_size: int, own: slice, limit: int | None) -> Iterator[Batch]:
-        """Every example once, by length; `example` says where a row belongs."""
+        """Every example once, by length; `example` is its number."""
         rows, lengths = self._sequential_plan(batch_size, limit)
         return (self._assemble(r[own], n, 0) for r, n in zip(rows, lengths, strict=True))
 
@@ -240,6 +241,6 @@ class Buckets(View):
 
 
 def _in_batches(examples: np.ndarray, batch_size: int) -> np.ndarray:
-    """Rows of `batch_size` examples, the last one filled up with -1."""
+    """Rows of `batch_size` examples; -1 fills the last row."""
     missing = -len(examples) % batch_size
     return np.append(examples, np.full(missing, -1)).reshape(-1, batch_size)

@@ -1,4 +1,4 @@
-"""A task by its name or by one's own files, and its examples."""
+"""Find a task by its name or make one of the user's files, and load its examples."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from firth.errors import FirthError
 
 
 def get_task(name: str, **options) -> Task:
-    """The task that a recipe names: "mrpc", "tfds:glue/mrpc", or any name with `train=...` given.
+    """The task that a recipe names: "mrpc", "tfds:glue/mrpc", or any name together with `train=`.
 
     Options are those of `custom_task` (`train`, `text`, ...), or of
     `firth.data.tasks.tfds.tfds_task`.
@@ -50,16 +50,16 @@ def custom_task(
     """A task over your own CSV, TSV or JSONL files (plain, .gz or .xz) with named columns.
 
     Args:
-      train, dev, test: paths; "" for a split that is not there.
+      train, dev, test: paths; "" for a missing split.
       text: the column of the text, or the two columns of a pair.
       label: the column of the label (strings or integers; numbers for regression).
       kind: "classification" or "regression".
       labels: label strings in index order; () takes those of `train`, sorted (integers by value).
       metrics: () means accuracy, or Pearson and Spearman.
-      name: how the task is called in logs and files.
+      name: the name of the task in logs and files.
 
     Raises:
-      FirthError: an unknown kind or metric, no column, no file to take the labels from.
+      FirthError: an unknown kind or metric, a missing column, or no file with labels.
     """
     files = {"train": train, "dev": dev, "test": test}
     files = {split: path for split, path in files.items() if path}
@@ -68,13 +68,13 @@ def custom_task(
     if kind == "classification" and not labels:
         if not train:
             raise FirthError(f"task {name!r}: give labels=, or train= to take the labels from")
-        found = read_table(_existing(train), [label]).columns.get(label, ())
-        labels = sorted({str(value) for value in found if value not in (None, "")}, key=_by_value)
+        values = read_table(_existing(train), [label]).columns.get(label, ())
+        labels = sorted({str(value) for value in values if value not in (None, "")}, key=_by_value)
     return make_task(name, kind, text, label, labels, metrics, files)
 
 
 def _by_value(label: str) -> tuple:
-    """Sort key: integers by value and first, then the other labels by their letters."""
+    """Sort key: first integers by value, then the other labels by their letters."""
     return (0, int(label), label) if re.fullmatch(r"-?\d+", label) else (1, 0, label)
 
 
@@ -84,12 +84,12 @@ def load_split(task: Task, split: str, directory: str | None = None) -> Examples
     Args:
       task: from `get_task`.
       split: one of `task.files`.
-      directory: the data directory: for GLUE the folder that holds CoLA/, SST-2/, ...; for TFDS
-        its data_dir; for one's own files what their paths are relative to (None: here).
+      directory: the data directory. For GLUE it is the folder with CoLA/, SST-2/, ...; for TFDS its
+        data_dir; for the user's files the base of relative paths (None: here).
 
     Raises:
       FirthError: an unknown split, a missing, empty or malformed file (with its line), a label that
-        is not in the label set (with its row and the labels known).
+        is not in the label set (with its row and the known labels).
     """
     if split not in task.files:
         raise FirthError(f"task {task.name!r} has no split {split!r}; it has {list(task.files)}")
@@ -136,7 +136,7 @@ def _texts(table: Table, column: str) -> list[str]:
 
 
 def _labels(task: Task, table: Table, may_hide: bool) -> np.ndarray | None:
-    """Label indices int32 [n] or scores float32 [n]; None where a test set keeps them back."""
+    """Label indices int32 [n] or scores float32 [n]; None for a test set without labels."""
     values = table.columns.get(task.label_column, ())
     if may_hide and all(value in (None, "", -1) for value in values):
         return None

@@ -1,7 +1,7 @@
-"""Task metrics on whole prediction sets, and figures over seeds.
+"""Task metrics on whole prediction sets, and statistics over seeds.
 
-These are not means over examples, so they cannot be (sum, weight) pairs: they are computed on the
-host from all predictions of a split, with scikit-learn and SciPy, as GLUE's own scorer does.
+These are not means over examples, so they cannot be (sum, weight) pairs. The host computes them
+from all predictions of a split, with scikit-learn and SciPy, as GLUE's own scorer does.
 """
 
 import statistics
@@ -34,7 +34,7 @@ def _f1_macro(predictions, labels) -> float:
 def _matthews(predictions, labels) -> float:
     from sklearn.metrics import matthews_corrcoef
 
-    with warnings.catch_warnings():  # one class only: a defined 0, nothing to warn about
+    with warnings.catch_warnings():  # with a single class the value is 0 by definition
         warnings.simplefilter("ignore", UserWarning)
         return float(matthews_corrcoef(labels, predictions))
 
@@ -72,9 +72,9 @@ _ALL = METRICS["classification"] | METRICS["regression"]
 def score(metrics: Sequence[str], predictions, labels) -> dict[str, float]:
     """Score the predictions of a whole split.
 
-    Every value is finite, so that checkpoints compare and logs stay valid JSON: F1 without one
-    positive is 0 and Matthews of a constant is 0 (as scikit-learn), and Pearson and Spearman of a
-    constant are 0, where SciPy has NaN: a model that says the same of all has learnt nothing.
+    Every value is finite, so that checkpoints compare and logs stay valid JSON. F1 without
+    positives and Matthews of a constant are 0, as in scikit-learn. Pearson and Spearman of a
+    constant are 0, where SciPy returns NaN: a constant prediction has learnt nothing.
 
     Args:
       metrics: names in `METRICS`, by kind of task. `f1` is that of class 1 (MRPC, QQP).
@@ -85,7 +85,8 @@ def score(metrics: Sequence[str], predictions, labels) -> dict[str, float]:
       name -> value, in the order of `metrics`.
 
     Raises:
-      FirthError: an unknown metric, sets of different or no size, a prediction that is not finite.
+      FirthError: an unknown metric, sets of different or zero size, a prediction that is not
+        finite.
     """
     predictions, labels = np.asarray(predictions), np.asarray(labels)
     unknown = [name for name in metrics if name not in _ALL]
@@ -100,7 +101,7 @@ def score(metrics: Sequence[str], predictions, labels) -> dict[str, float]:
 
 
 def check_finite(predictions: np.ndarray) -> None:
-    """Raise FirthError where a prediction is not finite."""
+    """Raise FirthError if a prediction is not finite."""
     bad = np.flatnonzero(~np.isfinite(predictions))
     if len(bad):
         raise FirthError(
@@ -110,7 +111,7 @@ def check_finite(predictions: np.ndarray) -> None:
 
 
 def summary(values: Sequence[float]) -> dict[str, float | int | None]:
-    """Figures over seeds: mean, std (n - 1 in the divisor; None of one seed), median and seeds."""
+    """Statistics over seeds: mean, std (divisor n - 1; None for one seed), median and seeds."""
     if not len(values):
         raise FirthError("summary of no values; expected one value a seed")
     values = [float(value) for value in values]

@@ -11,10 +11,10 @@ from firth.errors import FirthError
 
 
 def write_predictions(path: str | Path, task: Task, predictions) -> None:
-    """Write a GLUE submission file: `index<TAB>prediction`, a row an example in test order.
+    """Write a GLUE submission file: `index<TAB>prediction`, one row for each example in test order.
 
     Args:
-      path: the file to write, "RTE.tsv"; replaced in one go, never half-written.
+      path: the file to write, "RTE.tsv"; the write is atomic.
       task: its labels are the strings, its limits clip the scores.
       predictions: class indices int [n] or scores float [n].
 

@@ -1,7 +1,7 @@
 """Tables of labelled text: the named columns of CSV, TSV and JSONL files (plain, .gz or .xz).
 
-Reading is strict. A row with another number of columns than the header, a column that is not there,
-bytes that are not UTF-8 and a damaged archive each end in a `FirthError` that names file and line.
+Reading is strict. A row with another number of columns than the header, a missing column, bytes
+that are not UTF-8 and a damaged archive each raise a `FirthError` that names file and line.
 """
 
 import csv
@@ -23,11 +23,11 @@ _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
 @dataclass(frozen=True)
 class Table:
-    """The wanted columns of one file.
+    """The requested columns of one file.
 
-    `columns[name]` lists one value a row: str from CSV and TSV, any JSON value from JSONL.
+    `columns[name]` lists one value for each row: str from CSV and TSV, any JSON value from JSONL.
     `rows` int64 [n] says where each row begins: the 1-based line of the file, or TFDS's `idx`.
-    `skipped` counts the malformed rows left out.
+    `skipped` counts the malformed rows that reading skipped.
     """
 
     source: str
@@ -37,7 +37,7 @@ class Table:
 
 
 def find_file(directory: str | Path, name: str) -> Path | None:
-    """`directory/name`, or the same with `.gz` or `.xz`; None where there is none of them."""
+    """`directory/name`, or the same with `.gz` or `.xz`; None if none of them exists."""
     plain = Path(directory).expanduser() / Path(name).expanduser()
     candidates = (plain.with_name(plain.name + suffix) for suffix in ("", *_OPEN))
     return next((path for path in candidates if path.is_file()), None)
@@ -52,15 +52,15 @@ def read_table(
 ) -> Table:
     """Read named columns of a `.csv`, `.tsv` or `.jsonl` file (also with `.gz` or `.xz`).
 
-    CSV is quoted as RFC 4180 has it. In TSV a quotation mark is an ordinary character (as
-    `csv.QUOTE_NONE`): GLUE's texts hold unbalanced ones. Empty lines are skipped.
+    CSV follows the quoting of RFC 4180. In TSV a quotation mark is an ordinary character (as
+    `csv.QUOTE_NONE`), because GLUE's texts hold unbalanced ones. Empty lines are skipped.
 
     Args:
-      path: the file; its name says the format.
-      required: columns that must be there.
-      optional: columns that come back only where the file has them.
-      header: names of all columns of a file that has no header line.
-      ragged_allowed: up to so many rows with a wrong number of columns are skipped and counted.
+      path: the file; its extension gives the format.
+      required: columns that the file must have.
+      optional: columns to read if the file has them.
+      header: names of all columns of a file without a header line.
+      ragged_allowed: skip and count up to this many rows with a wrong number of columns.
 
     Raises:
       FirthError: naming file and line, for a missing column, a ragged row, text that is not UTF-8,
@@ -115,7 +115,7 @@ def _read_jsonl(path: Path, required: Sequence[str], optional: Sequence[str]) ->
 
 
 def present(at: str, required: Sequence[str], optional: Sequence[str], names) -> list[str]:
-    """The required columns, and the optional ones among `names`; raises where one is missing."""
+    """The required columns and the optional ones in `names`; FirthError if one is missing."""
     for name in required:
         if name not in names:
             raise FirthError(f"{at}: no column {name!r}; there are: {listed(names)}")
@@ -133,8 +133,8 @@ def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line where the record begins, fields); a quoted field may run over several lines."""
-    csv.field_size_limit(1 << 24)  # the default, 128 Ki characters, is less than one long document
+    """(line where the record begins, fields); a quoted field may span several lines."""
+    csv.field_size_limit(1 << 24)  # the default, 128 Ki characters, is too small for long documents
     reader = csv.reader((text + "\n" for _, text in _lines(path, blank=True)), strict=True)
     begin = 1
     try:

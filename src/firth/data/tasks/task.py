@@ -1,8 +1,8 @@
-"""Labelled tasks: what their files look like, and how a split becomes texts and label indices.
+"""Labelled tasks: the layout of their files, their labels and their metrics.
 
-The GLUE tasks (Wang et al. 2019) read the TSV files that `download_glue_data.py` writes; other
-tasks read a CSV, TSV or JSONL file with named columns, or a TFDS dataset. Labels are mapped by
-name, never by the order in which they turn up (huggingface/transformers#10401).
+The GLUE tasks (Wang et al. 2019) read the TSV files that `download_glue_data.py` writes. Other
+tasks read a CSV, TSV or JSONL file with named columns, or a TFDS dataset. The name of a label
+decides its index, never the order of the examples (huggingface/transformers#10401).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,21 @@ from firth.errors import FirthError
 
 @dataclass(frozen=True)
 class Task:
-    """What has to be known to read, score and submit a task.
+    """Everything needed to read, score and submit a task.
 
     Attributes:
-      name: how recipes call it.
+      name: its name in recipes.
       kind: "classification" (labels are names) or "regression" (labels are numbers).
       text_columns: the column of the text, or the two columns of a pair.
       label_column: the column of the label; a split without it is a test set.
       metrics: names of `firth.data.tasks.metrics`; the first chooses the best checkpoint.
       files: split -> file below the data directory, or the split's name in TFDS.
       labels: the label strings as files and submissions spell them, in index order.
-      names: what the labels mean, as TFDS names them, in the same order; () where `labels` says it.
+      names: TFDS's names of the labels, in the same order; () if they are the same as `labels`.
       headers: split -> column names, for files without a header line.
-      ragged_allowed: split -> how many malformed rows may be skipped (QQP's train has a few).
-      limits: the range of a regression task's score; predictions are clipped to it.
-      tfds: the TFDS dataset that the task is read from; "" for files.
+      ragged_allowed: split -> how many malformed rows to skip at most (QQP's train has a few).
+      limits: the range of a regression task's scores; submissions clip predictions to it.
+      tfds: the TFDS dataset of the task; "" for files.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Task:
 class Examples:
     """One split. `labels` is int32 (index) or float32 (score) [n], None for a test set.
 
-    `rows` int64 [n] is where each example stands in its source (a file's 1-based line).
+    `rows` int64 [n] is the place of each example in its source (a file's 1-based line).
     """
 
     task: Task
@@ -136,7 +136,7 @@ GLUE: dict[str, Task] = {task.name: task for task in _GLUE_TASKS}
 
 
 def make_task(name, kind, text, label, labels, metrics, files) -> Task:
-    """A task from a user's arguments (those of `custom_task`), checked; `files` as in `Task`."""
+    """Check a user's arguments (those of `custom_task`) and make a task; `files` as in `Task`."""
     if kind not in ("classification", "regression"):
         raise FirthError(f"task {name!r}: kind {kind!r} is not classification or regression")
     text, labels = _as_tuple(text), _as_tuple(labels)
@@ -161,6 +161,6 @@ def _as_tuple(value) -> tuple[str, ...]:
 
 
 def shown(labels: Sequence[str], most: int = 20) -> str:
-    """The first of some labels, as errors list them."""
+    """The first labels as a list for an error message."""
     more = f" and {len(labels) - most} more" if len(labels) > most else ""
     return ", ".join(map(repr, labels[:most])) + more if labels else "none"

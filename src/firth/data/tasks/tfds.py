@@ -12,7 +12,7 @@ from firth.data.tasks.task import GLUE, Task, make_task
 from firth.data.tfds_reader import find_split, open_dataset, read_examples
 from firth.errors import FirthError
 
-# Where the features of TFDS's glue are not called like the columns of the TSV files.
+# The features of TFDS's glue whose names differ from the columns of the TSV files.
 _GLUE_TEXTS = {"mrpc": ("sentence1", "sentence2"), "mnli": ("premise", "hypothesis")}
 
 
@@ -26,18 +26,18 @@ def tfds_task(
 ) -> Task:
     """A task over a TFDS dataset; `glue/NAME` are the GLUE tasks, with their labels and metrics.
 
-    A dataset that is not there yet is downloaded, as its splits are known only then.
+    Downloads a missing dataset, because its splits are known only then.
 
     Args:
       name: as TFDS spells it, "imdb_reviews" or "glue/sst2".
       text, label: its features; by default those that the dataset declares as supervised.
-      metrics: () means GLUE's own, or else accuracy, or Pearson and Spearman.
-      files: split -> TFDS split ("train[:90%]" works), beside or in place of those that TFDS has:
-        train, dev=validation and test.
+      metrics: () means GLUE's own, else accuracy, or Pearson and Spearman.
+      files: split -> TFDS split ("train[:90%]" works). They add to TFDS's splits train,
+        dev=validation and test, or replace them.
       directory: TFDS's data_dir; None means its default (TFDS_DATA_DIR).
 
     Raises:
-      FirthError: TFDS is not installed, or has no such dataset or feature, or cannot fetch it.
+      FirthError: TFDS is not installed, has no such dataset or feature, or cannot download it.
     """
     builder = _open(name, directory)
     features = dict(sorted(builder.info.features.items()))
@@ -51,9 +51,9 @@ def tfds_task(
             raise FirthError(f"tfds:{name}: give text= and label=; there are: {listed(features)}")
         text, label = text or keys[0], label or keys[1]
     present(f"tfds:{name}", [label], (), features)
-    ours = {split.replace("validation", "dev"): split for split in builder.info.splits}
-    ours = {s: theirs for s, theirs in ours.items() if re.match(r"(train|dev|test)(_|$)", s)}
-    files = ours | dict(files)
+    splits = {split.replace("validation", "dev"): split for split in builder.info.splits}
+    splits = {name: s for name, s in splits.items() if re.match(r"(train|dev|test)(_|$)", name)}
+    files = splits | dict(files)
     names = getattr(features[label], "names", None) or ()
     kind, labels = "classification" if names else "regression", glue.labels if glue else names
     task = make_task(f"tfds:{name}", kind, text, label, labels, metrics, files)
@@ -69,11 +69,10 @@ def read_tfds(
     optional: Sequence[str] = (),
     directory: str | None = None,
 ) -> Table:
-    """Read features of one split of a TFDS dataset as a table, downloading it on the first use.
+    """Read features of one split of a TFDS dataset as a table; downloads a missing dataset.
 
-    TFDS shuffles the examples as it writes them; where they carry their number `idx` (GLUE) they
-    are put back in that order, which a submission needs. Class labels come back as their names,
-    or None where TFDS has none (-1).
+    TFDS shuffles examples when it writes them. If they have a number `idx` (GLUE), the table sorts
+    them by it, as a submission needs. A class label becomes its name, or None for -1 (no label).
 
     Raises:
       FirthError: TFDS is not installed, or has no such dataset, split or feature.

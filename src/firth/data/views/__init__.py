@@ -1,4 +1,4 @@
-"""Batches of examples from a store: one file a view, and one line here that names its config."""
+"""Batches of examples from a store. Each view has a file, and a line here that names its config."""
 
 from firth.data.views.base import Source, View, ViewConfig
 from firth.errors import FirthError
@@ -9,7 +9,7 @@ VIEWS = {  # name -> a `ViewConfig`
     "pairs": "firth.data.views.pairs:PairsConfig",
     "streams": "firth.data.views.streams:StreamsConfig",
 }
-# Fields of a recipe's data section that are not the view's own.
+# Fields of a recipe's data section that do not belong to the view.
 SECTION = ("store", "view", "heldout", "heldout_store", "loader", "prefetch", "task")
 
 
@@ -26,8 +26,8 @@ def view_config(data) -> ViewConfig:
 
 
 def create_view(data, source: Source) -> View:
-    """The view that the data section of a recipe describes, of a source.
+    """The view of a source that the data section of a recipe describes.
 
-    Raises FirthError as `view_config` does, and where the source does not suit the view.
+    Raises FirthError as `view_config` does, and for a source that does not suit the view.
     """
     return view_config(data).view(source)

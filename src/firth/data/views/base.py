@@ -1,8 +1,8 @@
-"""What every view has: rows in batches, each batch a function of its step alone.
+"""The base of all views: rows in batches, each batch a function of its step alone.
 
-A recipe names a view by its config (`ViewConfig`), which is made of the fields of the data section.
-The config knows what arrays a row has without any data. With a source it makes the view.
-Legend: B rows, L length.
+A recipe names a view by its config (`ViewConfig`), which takes the fields of the data section. The
+config knows the arrays of a row without any data. With a source it makes the view.
+B rows, L length.
 """
 
 import abc
@@ -24,7 +24,7 @@ Fields = dict[str, tuple[tuple[int | None, ...], np.dtype]]
 
 
 def row_fields(length: int | None, **numbers: np.typing.DTypeLike) -> Fields:
-    """The fields that every view has, and `numbers`: {name: type of one number a row}."""
+    """The fields of every view, and `numbers`: {name: dtype of one number for each row}."""
     shapes = {
         "tokens": ((length,), np.int32),
         "segments": ((length,), np.int32),
@@ -40,14 +40,14 @@ class View(abc.ABC):
     """Rows in batches. A subclass makes them in `_batch` and `_sequential`.
 
     Every view has the fields tokens int32 [L], segments int32 [L], mask bool [L] (True = real
-    token), example uint32 (its number within its epoch) and copy uint32 (which copy of the example
-    it is: the epoch, or the number of the plan where plans repeat). It may have more. A view may be
-    used from several threads.
+    token), example uint32 (the example's number within its epoch) and copy uint32 (the copy of the
+    example: the epoch, or the number of the plan if plans repeat). It may have more. Several
+    threads may use a view at once.
 
     Attributes:
-      length: L; no row has more tokens.
-      fields: {name: (shape of one row, dtype)} of what a batch holds. None in a shape is a size
-        that is the same within a batch only.
+      length: L, the most tokens of a row.
+      fields: {name: (shape of one row, dtype)} of a batch. None in a shape is a size that may
+        differ between batches.
     """
 
     length: int
@@ -56,12 +56,12 @@ class View(abc.ABC):
     def batch(self, step: int, batch_size: int, index: int = 0, count: int = 1) -> Batch:
         """Slice `index` of `count` of the batch of `step`: B = batch_size / count rows.
 
-        These are rows index * B .. (index + 1) * B - 1 of the batch, {name: [B, *shape]}. Nothing
-        but the arguments decides what they hold. So a run resumes at any step, and the slices of
-        any `count` add up to the same batch.
+        These are rows index * B .. (index + 1) * B - 1 of the batch, {name: [B, *shape]}. They
+        depend only on the arguments. So a run resumes at any step, and the slices of any `count`
+        add up to the same batch.
 
-        Raises FirthError where the batch cannot be divided, a number is out of range or there is
-        too little text for a batch.
+        Raises FirthError if `count` does not divide the batch, a number is out of range or the text
+        is too short for a batch.
         """
         own = own_rows(batch_size, index, count)
         step = operator.index(step)
@@ -74,9 +74,9 @@ class View(abc.ABC):
     ) -> Iterator[Batch]:
         """One pass for evaluation: slice `index` of `count` of each batch, in a fixed order.
 
-        Every slice gets the same number of batches. The last ones are filled up with rows of
-        padding, whose mask is False everywhere: weight what belongs to a row by `mask.any(-1)`.
-        With `limit`, at most so many batches, spread evenly over the text.
+        Every slice gets the same number of batches. Padding rows fill the last ones. Their mask is
+        False everywhere, so weight the values of a row by `mask.any(-1)`. `limit` is the most
+        batches, spread evenly over the text.
 
         Raises FirthError as `batch` does, and for a `limit` below 1.
         """
@@ -87,7 +87,7 @@ class View(abc.ABC):
 
     @abc.abstractmethod
     def _batch(self, step: int, batch_size: int, own: slice) -> Batch:
-        """The rows `own` of the batch of `step`, which is 0 or more."""
+        """The rows `own` of the batch of `step` (0 or more)."""
 
     @abc.abstractmethod
     def _sequential(self, batch_size: int, own: slice, limit: int | None) -> Iterator[Batch]:
@@ -95,7 +95,7 @@ class View(abc.ABC):
 
 
 def special_ids(tokenizer: Tokenizer, names: tuple[str, ...], needed: str) -> tuple[int, ...]:
-    """The ids of special tokens; FirthError, saying what is `needed`, where one is missing."""
+    """The ids of special tokens; FirthError, quoting `needed`, if one is missing."""
     ids = tuple(getattr(tokenizer, name) for name in names)
     for name, number in zip(names, ids, strict=True):
         if number is None or number < 0:
@@ -105,12 +105,12 @@ def special_ids(tokenizer: Tokenizer, names: tuple[str, ...], needed: str) -> tu
 
 @dataclass(frozen=True)
 class Source:
-    """What a view is made from.
+    """The inputs of a view.
 
-    store: the corpus. tokenizer: the one that the store was prepared with, for its special ids.
-    seed: what orders and choices depend on. documents: sorted numbers of the documents to use
-    (`firth.data.views.selection.split_documents`), or None for all. cache: a file where a view may
-    keep the sizes of its epochs, or None.
+    store: the corpus. tokenizer: the store's tokenizer, for its special ids. seed: decides orders
+    and random choices. documents: sorted numbers of the documents to use
+    (`firth.data.views.selection.split_documents`), or None for all. cache: a file for the sizes of
+    the view's epochs, or None.
     """
 
     store: Store
@@ -122,10 +122,10 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewConfig(abc.ABC):
-    """A view as a recipe describes it: the fields of the data section that are the view's own.
+    """A view in a recipe: those fields of the data section that belong to the view.
 
-    Making one checks its fields and raises FirthError for a bad one. `min_documents` is how many
-    documents with text a view needs.
+    The constructor checks the fields and raises FirthError for a bad one. `min_documents` is the
+    number of documents with text that the view needs.
     """
 
     min_documents: ClassVar[int] = 1
@@ -139,4 +139,4 @@ class ViewConfig(abc.ABC):
 
     @abc.abstractmethod
     def view(self, source: Source) -> View:
-        """The view of a source; FirthError where it lacks text or special tokens."""
+        """The view of a source; FirthError if the source lacks text or special tokens."""

@@ -1,6 +1,6 @@
 """The line: the text of the selected documents one after another, with end tokens between.
 
-The line itself is never written: two binary searches find a place on it in the store.
+The line exists only as offsets: two binary searches find a place of it in the store.
 T places, D documents, S sentences, R ranges, P pieces of ranges, N queries, B rows, L columns.
 """
 
@@ -18,8 +18,8 @@ class Line:
     """The documents of a selection in a line, as stored; `shuffled` gives another order.
 
     `ends`, one of ENDS, says where end tokens come: after each document, after each sentence, or
-    nowhere. An end token belongs to the sentence before it. `size` is T. A line takes 24 bytes a
-    document, and 8 a sentence more with ends="sentence". The tokens stay on disk.
+    nowhere. An end token belongs to the sentence before it. `size` is T. A line takes 24 bytes for
+    each document, and with ends="sentence" 8 more for each sentence. The tokens stay on disk.
     """
 
     def __init__(self, selection: Selection, ends: str, end_id: int | None):
@@ -40,7 +40,7 @@ class Line:
         self.size = int(self._starts[-1])
 
     def shuffled(self, key: int) -> "Line":
-        """The same documents in the order that `key` names."""
+        """The same documents in a random order that depends only on `key`."""
         line = copy.copy(self)
         documents = len(self._order)
         line._arrange(permute(np.arange(documents), documents, key))
@@ -49,7 +49,7 @@ class Line:
     def rows(self, shape: tuple[int, int], row_R, column_R, start_R, length_R) -> np.ndarray:
         """int32 of `shape` [B, L] with line[start : start + length] at each (row, column).
 
-        Cells that no range reaches hold any id.
+        Cells outside all ranges hold arbitrary ids.
         """
         rows_BL = np.full(shape, self._fill, np.int32)
         range_P, rank_P, from_P, to_P = _split(start_R, start_R + length_R, self._starts)
@@ -63,7 +63,7 @@ class Line:
             piece_P, sentence_P, begin_P, to_P = _split(from_P, to_P, self._begins)
             range_P = range_P[piece_P]
             column_P = column_P[piece_P] + begin_P - from_P[piece_P]
-            # Its number is how many end tokens come before a sentence as stored.
+            # A sentence's number is the number of end tokens before it.
             to_P = np.minimum(to_P, self._begins[sentence_P + 1] - 1) - sentence_P
             from_P = begin_P - sentence_P
         tokens = self._selection.tokens
@@ -71,7 +71,7 @@ class Line:
         return rows_BL
 
     def sentence(self, place_N: np.ndarray) -> np.ndarray:
-        """int64 [N]: the number, counted along the line, of the sentence at each place."""
+        """int64 [N]: the number of the sentence at each place, counted along the line."""
         rank_N = np.searchsorted(self._starts, place_N, side="right") - 1
         document_N = self._order[rank_N]
         first_N, last_N = self._selection.first[document_N], self._selection.last[document_N]

@@ -1,6 +1,6 @@
 """Packed rows: one long text a row, for masked language modelling without sentence pairs.
 
-The selected documents are laid on one line, the *stream*. In "sentences" mode there is one empty
+The selected documents follow each other in one *stream*. In "sentences" mode there is one empty
 place between two documents. A row is a range of the stream. A place without a token holds [SEP].
 """
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from firth.data.views.base import Source
-from firth.data.views.planned import PlannedConfig, PlannedView, frame_ids
-from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges, select
+from firth.data.views.planned import PlannedConfig, PlannedView, cls_sep_pad
+from firth.data.views.selection import Selection, copy_ranges, follow, ranges, select, template_rows
 from firth.errors import FirthError
 
 MODES = ("sentences", "documents", "blocks")
@@ -25,8 +25,7 @@ class PackedConfig(PlannedConfig):
         two documents (FULL-SENTENCES of Liu et al. 2019, section 4.2).
       "documents" never crosses a document border (DOC-SENTENCES).
       "blocks" cuts the text of all documents every `length - 2` tokens, without separators.
-    A sentence that is longer than a row is cut into pieces. Every epoch has the same rows in
-    another order.
+    Sentences longer than a row are cut into pieces. Every epoch has the same rows in another order.
 
     Raises FirthError for a bad value.
     """
@@ -41,8 +40,8 @@ class PackedConfig(PlannedConfig):
             )
 
     def view(self, source: Source) -> PlannedView:
-        """The rows of a source; FirthError where it lacks text or special tokens."""
-        special = frame_ids(source.tokenizer)
+        """The rows of a source; FirthError if the source lacks text or special tokens."""
+        special = cls_sep_pad(source.tokenizer)
         planner = PackedPlanner(self, select(source.store, source.documents), special)
         return PlannedView(self, planner, source)
 
@@ -61,7 +60,7 @@ class PackedPlan:
 class PackedPlanner:
     """Plans and makes packed rows."""
 
-    varies = False  # every epoch uses the same rows, in another order
+    varies = False  # every epoch has the same rows, in another order
 
     def __init__(self, config: PackedConfig, selection: Selection, special: tuple[int, int, int]):
         length, mode = config.length, config.mode
@@ -90,7 +89,7 @@ class PackedPlanner:
         """tokens, segments (all 0) and mask of the rows `example_B` of the plan."""
         start_B, length_B = plan.start[example_B], plan.length[example_B]
         stop_B = start_B + length_B
-        tokens_BL, mask_BL = framed_rows(length_B + 2, self.length, *self.special)
+        tokens_BL, mask_BL = template_rows(length_B + 2, self.length, *self.special)
         first_B = np.searchsorted(self._start_D, start_B, side="right") - 1
         last_B = np.searchsorted(self._start_D, stop_B, side="left")
         row_R = np.repeat(np.arange(len(start_B)), last_B - first_B)
@@ -106,26 +105,27 @@ class PackedPlanner:
     def _fill_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """(start [R], stop [R]): a row takes pieces as long as they fit.
 
-        For each piece, `following` is the first piece of the next row if a row began with it.
+        `following` gives, for a row that begins with a piece, the first piece of the next row.
         """
         starts, stops = [], []
         start = stop = limit = np.empty(0, np.int64)
         for documents in self.selection.chunks():
             pieces = self._pieces(documents)
             start, stop, limit = map(np.concatenate, zip((start, stop, limit), pieces, strict=True))
-            reach = np.minimum(start + self.capacity, limit)
-            following = np.searchsorted(stop, reach, side="right")
+            furthest = np.minimum(start + self.capacity, limit)
+            following = np.searchsorted(stop, furthest, side="right")
             first = follow(following)
             starts.append(start[first[:-1]])
             stops.append(stop[first[1:] - 1])
-            # The last row may go on in the next chunk: its pieces are carried over.
+            # The last row may continue in the next chunk, so its pieces carry over.
             start, stop, limit = start[first[-1] :], stop[first[-1] :], limit[first[-1] :]
         return np.concatenate([*starts, start[:1]]), np.concatenate([*stops, stop[-1:]])
 
     def _pieces(self, documents: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(start, stop, limit) in the stream of what must stay together: sentences that fit a row.
+        """(start, stop, limit) of each piece in the stream: a sentence that fits a row.
 
-        Longer ones are cut at every `capacity` tokens. No row with the piece may pass the limit.
+        Longer sentences are cut every `capacity` tokens. A row with the piece must end at the limit
+        or before.
         """
         first_D, last_D = self.selection.first[documents], self.selection.last[documents]
         sentence = ranges(first_D, last_D)

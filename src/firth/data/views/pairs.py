@@ -1,9 +1,9 @@
-"""Sentence pairs: [CLS] A [SEP] B [SEP], B really next or not (NSP), or swapped with A (SOP).
+"""Sentence pairs: [CLS] A [SEP] B [SEP]; B is really next or random (NSP), or swapped with A (SOP).
 
 NSP: Devlin et al. 2018, section 3.1 and appendix A.2, as their data code does it.
 SOP: Lan et al. 2019, section 3.1.
-Every random choice has the number of a sentence as its counter. So the instance that would begin at
-a sentence, and where the one after it begins, are known for all sentences at once.
+The counter of every random choice is the number of a sentence. So array operations compute, for all
+sentences at once, the instance that would begin there and the beginning of the next one.
 """
 
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ import numpy as np
 
 from firth.data.permutation import derive_key, random_below, random_heads, random_unit
 from firth.data.views.base import Fields, Source, row_fields
-from firth.data.views.planned import PlannedConfig, PlannedView, frame_ids
-from firth.data.views.selection import Selection, copy_ranges, follow, framed_rows, ranges, select
+from firth.data.views.planned import PlannedConfig, PlannedView, cls_sep_pad
+from firth.data.views.selection import Selection, copy_ranges, follow, ranges, select, template_rows
 from firth.errors import FirthError
-from firth.tokenizers.frame import truncation
+from firth.tokenizers.special_tokens import truncation
 
 ORDERS = ("nsp", "sop")
 
@@ -27,22 +27,22 @@ class PairsConfig(PlannedConfig):
     """Rows [CLS] A [SEP] B [SEP] of at most `length` tokens, with the extra field `next`.
 
     Devlin et al. 2018, appendix A.2, as in their code:
-    - A document gets a target of `length - 3` tokens, or with probability `short_seq_prob` one
-      that is uniform in [2, length - 3]. Sentences are taken until they reach the target.
-    - They are split at random into A and B. B stays with probability `next_prob`. Otherwise, and
-      where there is a single sentence, B comes from another document, and the sentences that it
-      takes the place of are used again.
-    - The longer segment is truncated at random ends.
+    - A document gets a target of `length - 3` tokens, or with probability `short_seq_prob` a
+      uniform one in [2, length - 3]. An instance takes sentences until they reach the target.
+    - A random cut splits them into A and B. B stays with probability `next_prob`. Otherwise, and
+      for a single sentence, B comes from another document. The next instance then begins with the
+      sentences that B replaced.
+    - Truncation takes tokens from random ends of the longer segment.
     - `next` is int32: 0 really next, 1 random.
 
-    With `order="sop"` (Lan et al. 2019, section 3.1) B is swapped with A instead of being replaced.
-    Only what has a single sentence still gets a random B, as in their code.
+    With `order="sop"` (Lan et al. 2019, section 3.1) B swaps with A instead. Only an instance with
+    a single sentence still gets a random B, as in their code.
 
-    Every epoch is planned anew. With `dupe_factor` > 0, epoch e repeats the plan e % dupe_factor,
-    as BERT's static data do.
+    Every epoch has a new plan. With `dupe_factor` > 0, epoch e repeats the plan e % dupe_factor, as
+    BERT's static data do.
 
-    Raises FirthError for a bad value. `view` raises it also where fewer than two documents have
-    text, or none has two sentences: the labels would mean nothing.
+    Raises FirthError for a bad value. `view` also raises it if fewer than two documents have text,
+    or none has two sentences, because the labels would mean nothing.
     """
 
     min_documents: ClassVar[int] = 2  # a random second text needs another document
@@ -68,8 +68,8 @@ class PairsConfig(PlannedConfig):
         return row_fields(self.length, next=np.int32)
 
     def view(self, source: Source) -> PlannedView:
-        """The pairs of a source; FirthError where their labels would mean nothing."""
-        special = frame_ids(source.tokenizer)
+        """The pairs of a source; FirthError if their labels would mean nothing."""
+        special = cls_sep_pad(source.tokenizer)
         selection = select(source.store, source.documents)
         planner = PairPlanner(self, selection, special, source.seed)
         return PlannedView(self, planner, source)
@@ -77,13 +77,13 @@ class PairsConfig(PlannedConfig):
 
 @dataclass(frozen=True)
 class PairPlan:
-    """I instances as two ranges of the store's tokens each."""
+    """I instances; each is two ranges of the store's tokens."""
 
     a_start: np.ndarray  # int64 [I]
     a_length: np.ndarray  # int32 [I]
     b_start: np.ndarray  # int64 [I]
     b_length: np.ndarray  # int32 [I]
-    label: np.ndarray  # int8 [I]: 0 = A, then what follows it; 1 = not so
+    label: np.ndarray  # int8 [I]: 0 = B follows A; 1 = it does not
 
     def __len__(self) -> int:
         return len(self.label)
@@ -92,7 +92,7 @@ class PairPlan:
 class PairPlanner:
     """Plans and makes sentence pairs."""
 
-    varies = True  # every plan cuts the documents anew
+    varies = True  # every plan has other cuts
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class PairPlanner:
     def assemble(self, plan: PairPlan, example_B: np.ndarray) -> dict[str, np.ndarray]:
         """tokens, segments (1 from B on), mask and next of the instances `example_B`."""
         a_B, b_B = plan.a_length[example_B], plan.b_length[example_B]
-        tokens_BL, mask_BL = framed_rows(a_B + b_B + 3, self.length, *self.special)
+        tokens_BL, mask_BL = template_rows(a_B + b_B + 3, self.length, *self.special)
         row_B = np.arange(len(a_B))
         copy_ranges(
             tokens_BL,
@@ -137,7 +137,7 @@ class PairPlanner:
     def _plan_documents(self, documents: slice, number: int) -> tuple[np.ndarray, ...]:
         """The columns of a PairPlan for some of the documents.
 
-        N sentences; then I instances, at the sentences where one really begins.
+        N sentences; then I instances, one for each sentence where an instance begins.
         """
         key = partial(derive_key, self.seed, "pairs", number)
         token = self.selection.sentences
@@ -155,7 +155,7 @@ class PairPlanner:
         cut_N += random_below(key("cut"), sentence_N, np.maximum(count_N - 1, 1))
         label_N = (count_N == 1) | (random_unit(key("next"), sentence_N) >= self.next_prob)
         other_N = label_N if self.order == "nsp" else count_N == 1
-        # Sentences that a random B takes the place of are pushed back: the next A begins there.
+        # A random B pushes back the sentences that it replaces: the next A begins there.
         after_N = np.where(other_N, cut_N, stop_N)
         begin = follow(after_N - sentence_N + np.arange(len(sentence_N)))
 
@@ -180,18 +180,18 @@ class PairPlanner:
         )
 
     def _targets(self, key, document_D: np.ndarray) -> np.ndarray:
-        """int64 [D]: the length in tokens that the instances of a document aim at."""
-        longest = self.length - 3
+        """int64 [D]: the target length, in tokens, of a document's instances."""
+        full = self.length - 3
         short_D = random_unit(key("short"), document_D) < self.short_seq_prob
-        any_D = 2 + random_below(key("target"), document_D, longest - 1)
-        return np.where(short_D, any_D, longest)
+        any_D = 2 + random_below(key("target"), document_D, full - 1)
+        return np.where(short_D, any_D, full)
 
     def _random_segments(self, key, sentence_I, document_I, wanted_I):
         """(start, stop) in tokens of a segment from another document than `document_I`.
 
-        Sentences from a random one on, as many as it takes for `wanted` tokens, at least one.
-        BERT's code redraws the document up to ten times where it got the current one; drawing
-        among the others is the same without the limit.
+        It begins at a random sentence and takes sentences until it has `wanted` tokens, at least
+        one. BERT's code redraws the document up to ten times if it is the current one. A draw among
+        the others is the same without that limit.
         """
         token = self.selection.sentences
         others = len(self.selection.first) - 1

@@ -1,8 +1,8 @@
-"""Views whose epochs are planned: what rows an epoch has is settled before the first is made.
+"""Views with a plan for each epoch: the plan decides its rows before the view makes the first one.
 
 Example g of a run (g = step * batch_size + row) belongs to an epoch and has a rank in it. A
-permutation with the key (seed, epoch) turns the rank into the number of an example of that epoch's
-plan. Nothing else decides, so nothing must be replayed to resume. Legend: B rows, L length.
+permutation with the key (seed, epoch) maps the rank to the number of an example of that epoch's
+plan. Nothing else matters, so a run resumes without replaying anything. B rows, L length.
 """
 
 import threading
@@ -28,7 +28,7 @@ from firth.tokenizers.base import Tokenizer
 
 SHORTEST = 8
 PLANS_KEPT = 2  # a batch may straddle two epochs
-PLAN_VERSION = 1  # raise it when a change of code changes plans: cached epoch sizes expire
+PLAN_VERSION = 1  # raise it if a change of code changes plans: cached epoch sizes expire
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +58,12 @@ class PlannedConfig(ViewConfig):
 
 
 class Planner(Protocol):
-    """What plans the rows of an epoch and then makes them.
+    """Plans the rows of an epoch and then makes them.
 
     Attributes:
-      varies: whether every plan is another one; else epochs differ in their order only.
+      varies: whether plans differ; if not, epochs differ only in their order.
       special: the ids of [CLS], [SEP] and [PAD].
-      identity: text that differs wherever plans may have other sizes.
+      identity: a text that changes with anything that changes the sizes of plans.
     """
 
     varies: bool
@@ -71,23 +71,23 @@ class Planner(Protocol):
     identity: str
 
     def plan(self, number: int):
-        """Plan `number`; its `len` is the number of its examples."""
+        """Make plan `number`; its `len` is the number of its examples."""
 
     def assemble(self, plan, example_B: np.ndarray) -> Batch:
-        """The rows of these examples of a plan, without `example` and `copy`."""
+        """Make the rows of these examples of a plan, without `example` and `copy`."""
 
 
-def frame_ids(tokenizer: Tokenizer) -> tuple[int, int, int]:
-    """The ids of [CLS], [SEP] and [PAD]; FirthError where a tokenizer lacks one of them."""
+def cls_sep_pad(tokenizer: Tokenizer) -> tuple[int, int, int]:
+    """The ids of [CLS], [SEP] and [PAD]; FirthError if the tokenizer lacks one of them."""
     names = ("cls_id", "sep_id", "pad_id")
     return special_ids(tokenizer, names, "[CLS], [SEP] and [PAD] (or their counterparts)")
 
 
 class PlannedView(View):
-    """Examples of fixed length that a planner plans epoch by epoch.
+    """Examples of fixed length from a planner's plan for each epoch.
 
-    Where plans vary, the source's `cache` keeps the sizes of planned epochs. Without it a run that
-    resumes in epoch e first plans those before it to know their sizes.
+    If plans vary, the source's `cache` holds the sizes of planned epochs. Without it a run that
+    resumes in epoch e first plans all earlier epochs to know their sizes.
     """
 
     def __init__(self, config: PlannedConfig, planner: Planner, source: Source):
@@ -108,7 +108,7 @@ class PlannedView(View):
         )
 
     def epoch_size(self, epoch: int) -> int:
-        """The number of examples of an epoch; plans it where it is not known yet."""
+        """The number of examples of an epoch; plans the epoch if its size is unknown."""
         with self._lock:
             return self._epochs.size(epoch)
 
@@ -139,7 +139,7 @@ class PlannedView(View):
             for start in range(own.start, used + own.start, batch_size):
                 chosen_B = np.arange(start, max(start, min(start + rows, used)))
                 batch = self._examples(0, chosen_B * size // used)
-                yield self._filled_up(batch, rows) if len(chosen_B) < rows else batch
+                yield self._padded(batch, rows) if len(chosen_B) < rows else batch
 
         return batches()
 
@@ -162,10 +162,10 @@ class PlannedView(View):
             self._epochs.record(number, len(self._plans[number]))
         return self._plans[number]
 
-    def _filled_up(self, batch: Batch, rows: int) -> Batch:
+    def _padded(self, batch: Batch, rows: int) -> Batch:
         _, _, pad_id = self._planner.special
-        filled = {}
+        padded = {}
         for name, (shape, dtype) in self.fields.items():
-            filled[name] = np.full((rows, *shape), pad_id if name == "tokens" else 0, dtype)
-            filled[name][: len(batch[name])] = batch[name]
-        return filled
+            padded[name] = np.full((rows, *shape), pad_id if name == "tokens" else 0, dtype)
+            padded[name][: len(batch[name])] = batch[name]
+        return padded

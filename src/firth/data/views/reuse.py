@@ -1,9 +1,9 @@
-"""XLNet's rows: text that continues from row to row, and then two segments, A [SEP] B [SEP] [CLS].
+"""XLNet's rows: text that continues from row to row, then two segments, A [SEP] B [SEP] [CLS].
 
 Yang et al. 2019, sections 2.4, 2.5 and 3.1, as their data code does it. Row t of a stream begins
-with its places t * reuse .. (t + 1) * reuse - 1. The model keeps their states for row t + 1. A goes
-on from there. B goes on from A, or comes from anywhere in the stream.
-B rows, L length. Places are counted along each row's stream in the direction that it is read.
+with its places t * reuse .. (t + 1) * reuse - 1. The model caches their states for row t + 1. A
+continues from there. B continues A, or comes from anywhere in the stream.
+B rows, L length. Places count along each row's stream in the direction of reading.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,17 @@ import numpy as np
 from firth.data.permutation import random_below, random_unit
 from firth.data.views.line import Line
 from firth.errors import FirthError
-from firth.tokenizers.frame import truncation
+from firth.tokenizers.special_tokens import truncation
 
-_LARGEST_DRAW = (1 << 31) - 1  # of random_below: a longer stream lends only its first places to B
+_LARGEST_DRAW = (1 << 31) - 1  # of random_below: B begins within these places of a longer stream
 
 
 @dataclass(frozen=True)
 class Pieces:
     """Pieces of a line, one for each row, of `size` places each; some are read backwards.
 
-    Sentence borders get numbers that grow in the direction of reading: backwards those of the
-    line, negated.
+    The numbers of sentence borders grow in the direction of reading. In a backward piece they are
+    those of the line, negated.
     """
 
     line: Line
@@ -39,7 +39,7 @@ class Pieces:
         return np.where(self.backward, -(number_B + 1), number_B)
 
     def place(self, border_B: np.ndarray) -> np.ndarray:
-        """int64 [B]: where each border is, within 0 .. size."""
+        """int64 [B]: the place of each border, within 0 .. size."""
         ahead_B = self.line.border(np.abs(border_B)) - self.start
         place_B = np.where(self.backward, self.size - ahead_B, ahead_B)
         return np.clip(place_B, 0, self.size)
@@ -49,7 +49,7 @@ class Pieces:
         column, place, count = (np.concatenate(part) for part in zip(*segments, strict=True))
         row = np.tile(np.arange(len(self.start)), len(segments))
         backward = self.backward[row]
-        # Rows that are read backwards are filled from the other end, then turned round.
+        # Backward rows are filled from the other end, then reversed.
         column = np.where(backward, length - column - count, column)
         ahead = np.where(backward, self.size - place - count, place)
         shape = (len(self.start), length)
@@ -59,11 +59,11 @@ class Pieces:
 
 
 def check_reuse(length: int, reuse: int) -> None:
-    """Refuse rows without room for the reused tokens, two segments and three special tokens."""
+    """FirthError if a row has no room for the reused tokens, two segments and three specials."""
     if reuse < 1 or length - reuse - 3 < 2:
         raise FirthError(
             f"reuse={reuse} does not fit length={length}: after the reused tokens a row has "
-            "[SEP] [SEP] [CLS] and two segments of a token at least; expected 0 < reuse <= "
+            "[SEP] [SEP] [CLS] and two segments of at least one token; expected 0 < reuse <= "
             f"{length - 5}"
         )
 
@@ -77,7 +77,7 @@ class ReuseRows:
         self.special = (cls_id, sep_id)
 
     def steps(self, size: int) -> int:
-        """How many rows a stream of `size` tokens has."""
+        """The number of rows of a stream of `size` tokens."""
         return max(0, (size - self.length) // self.reuse + 1)
 
     def assemble(
@@ -85,7 +85,7 @@ class ReuseRows:
     ) -> dict[str, np.ndarray]:
         """tokens, segments, mask and next of row `time` of each piece.
 
-        `key(name)` and `counter_B` name the random choices.
+        `key(name)` and `counter_B` decide the random choices.
         """
         begin = (time + 1) * self.reuse
         a_stop_B, b_start_B, b_stop_B, next_B = self._segments(pieces, begin, key, counter_B)
@@ -115,8 +115,8 @@ class ReuseRows:
     def _segments(self, pieces: Pieces, begin: int, key, counter_B: np.ndarray):
         """(end of A, start of B, end of B, whether B is random), before truncation.
 
-        A may end at any sentence border that leaves B a token. Where there is none, it runs to the
-        first border after that. As in their code, the last token of a stream is never drawn for B.
+        A may end at any sentence border that leaves B a token. Without such a border A ends at the
+        next one. As in their code, a random B never includes the last token of a stream.
         """
         size, budget = pieces.size, self.length - self.reuse - 3
         at_B = np.full(len(counter_B), begin)

@@ -1,4 +1,4 @@
-"""The documents that a view draws from, and how ranges of their tokens reach a batch.
+"""Select the documents of a view, and copy ranges of their tokens into a batch.
 
 T tokens, S sentences, D documents, R ranges, B rows, L length.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from firth.data.permutation import derive_key, random_bits
 from firth.errors import FirthError
 
-CHUNK_SENTENCES = 1 << 20  # planned at once: bounds the memory of planning, never the outcome
+CHUNK_SENTENCES = 1 << 20  # to plan at once; bounds the memory of planning, not its result
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """Hex hash of which sentences were selected (not of their tokens)."""
+        """Hex hash of the numbers of the selected sentences (not of their tokens)."""
         return hashlib.sha256(self.first.tobytes() + self.last.tobytes()).hexdigest()
 
     def chunks(self) -> Iterator[slice]:
@@ -41,8 +41,8 @@ class Selection:
 def select(store, documents: np.ndarray | None = None) -> Selection:
     """The non-empty documents of a store, or those among the sorted numbers `documents`.
 
-    Raises FirthError where `documents` is no sorted list of this store's documents, or no token
-    is left.
+    Raises FirthError if `documents` is not a sorted list of this store's documents, or if the
+    selection has no tokens.
     """
     sentences, borders = _without_empty_sentences(store.sentences, store.documents)
     numbers = np.arange(len(borders) - 1) if documents is None else np.asarray(documents)
@@ -62,13 +62,13 @@ def select(store, documents: np.ndarray | None = None) -> Selection:
 def split_documents(
     store, fraction: float = 0.01, seed: int = 0, minimum: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(training, held-out) document numbers, sorted int64: about `fraction` of them is held out.
+    """(training, held-out) document numbers, sorted int64: about `fraction` of them are held out.
 
-    A hash of (seed, document number) decides, so the held-out documents come from everywhere in
-    the corpus, and documents appended to it later move none across. Each side gets at least
-    `minimum` documents (sentence pairs need 2); empty documents are on neither side.
+    A hash of (seed, document number) decides. So the held-out documents come from everywhere in
+    the corpus, and documents appended to it later move no other across. Each side gets at least
+    `minimum` documents (sentence pairs need 2). Empty documents are on neither side.
 
-    Raises FirthError where the store has too few documents or `fraction` is not within (0, 1).
+    Raises FirthError if the store has too few documents or `fraction` is not within (0, 1).
     """
     if not 0 < fraction < 1:
         raise FirthError(
@@ -98,7 +98,7 @@ def ranges(first_R: np.ndarray, last_R: np.ndarray) -> np.ndarray:
 def follow(following_N: np.ndarray) -> np.ndarray:
     """int64: the chain 0, following[0], following[following[0]], ... up to the last below N.
 
-    This is the one Python loop of planning. It takes 40 ns a link; the array work costs more.
+    This is the only Python loop of planning. Each link takes 40 ns; the array work costs more.
     """
     following, chain, place = following_N.tolist(), [], 0
     while place < len(following):
@@ -121,12 +121,12 @@ def copy_ranges(
     target_BL.reshape(-1)[source + np.repeat(cell_R - start_R, length_R)] = tokens_T[source]
 
 
-def framed_rows(
+def template_rows(
     real_B: np.ndarray, length: int, cls_id: int, sep_id: int, pad_id: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(tokens int32 [B, L], mask bool [B, L]) of rows with `real_B` real tokens each.
 
-    A row is [CLS], then [SEP] everywhere, then [PAD]. The caller copies text over the inner ones.
+    A row is [CLS], then only [SEP], then [PAD]. The caller copies text over the inner [SEP].
     """
     mask_BL = np.arange(length) < real_B[:, None]
     tokens_BL = np.where(mask_BL, np.int32(sep_id), np.int32(pad_id))
@@ -139,7 +139,7 @@ def _without_empty_sentences(sentences, documents) -> tuple[np.ndarray, np.ndarr
     filled = np.diff(sentences) > 0
     if filled.all():
         return sentences, documents
-    number = np.concatenate([[0], np.cumsum(filled)])  # of a sentence once the empty ones are gone
+    number = np.concatenate([[0], np.cumsum(filled)])  # of a sentence without the empty ones
     return np.append(sentences[:-1][filled], sentences[-1]), number[documents]
 
 

@@ -1,8 +1,8 @@
-"""Streams: text that goes on from one batch to the next, for models with a memory.
+"""Streams: text that continues from one batch to the next, for models with a memory.
 
-The line of the selected documents is cut into as many contiguous streams as a batch has rows. The
-batch of step t holds the t-th row of every stream. So what a model remembers of a row after one
-step is the text that comes before that row in the next step.
+The view cuts the line of the selected documents into as many contiguous streams as a batch has
+rows. The batch of step t holds the t-th row of every stream. So a model's memory of a row is the
+text before the same row in the next step.
 B rows, L length, T tokens on the line.
 """
 
@@ -34,30 +34,30 @@ _LINES_KEPT = 2  # prefetching may look into the next epoch
 
 @dataclass(frozen=True, kw_only=True)
 class StreamsConfig(ViewConfig):
-    """Rows of `length` tokens that continue those of the batch before, row by row.
+    """Rows of `length` tokens that continue those of the previous batch, row by row.
 
-    The documents are laid on one line, each epoch in another order (`shuffle=False`: as stored).
-    An end token comes after each document (`ends="document"`), after each sentence ("sentence":
-    the <eos> that stands for PTB's newlines) or nowhere ("none": also for a store that has its line
-    ends as tokens). Row b reads the b-th of B contiguous streams of T // B tokens from its first
-    token on (Zaremba et al. 2014, section 4.1; Dai et al. 2019, section 3.2). What is left of the
-    line, and of a stream after its last whole row, is dropped in that epoch.
+    The documents follow each other on one line, each epoch in another order (`shuffle=False`: as
+    stored). An end token comes after each document (`ends="document"`), after each sentence
+    ("sentence": the <eos> that stands for PTB's newlines) or nowhere ("none": also for a store with
+    line ends as tokens). Row b reads the b-th of B contiguous streams of T // B tokens from its
+    first token on (Zaremba et al. 2014, section 4.1; Dai et al. 2019, section 3.2). The epoch drops
+    the rest of the line, and the rest of a stream after its last whole row.
 
-    `reuse` > 0 makes XLNet's rows of it (Yang et al. 2019, sections 2.4, 2.5, 3.1): `reuse` tokens,
-    then A [SEP] B [SEP] [CLS]. A goes on after the reused tokens and ends with a sentence. B goes
-    on after A or, with probability 1/2 or where no sentence ends, comes from a random place of the
-    stream. The next row begins `reuse` tokens further on. `bidirectional` gives the second half of
-    a batch the streams of the first half, read backwards.
+    `reuse` > 0 makes XLNet's rows (Yang et al. 2019, sections 2.4, 2.5, 3.1): `reuse` tokens, then
+    A [SEP] B [SEP] [CLS]. A continues the reused tokens and ends with a sentence. B continues A or,
+    with probability 1/2 or if no sentence ends, comes from a random place of the stream. The next
+    row begins `reuse` tokens later. `bidirectional` gives the second half of a batch the streams of
+    the first half, read backwards.
 
-    The extra fields are reset bool (the row begins a stream: what a model remembers is of another
-    text) and
-    - of plain rows, following int32: the token after the row's last real one, so that the tokens
-      to predict at the real places are tokens[1:] and following. Segments are 0.
-    - of XLNet's rows, next int32: 0 where B goes on after A, 1 where it is random. Segments are 0
-      up to A's [SEP], 1 up to B's and 2 for [CLS].
+    The extra fields are reset bool (the row begins a stream, so a model must forget the row before)
+    and
+    - of plain rows, following int32: the token after the row's last real one. So the tokens to
+      predict at the real places are tokens[1:] and following. Segments are 0.
+    - of XLNet's rows, next int32: 0 if B continues A, 1 if it is random. Segments are 0 up to A's
+      [SEP], 1 up to B's and 2 for [CLS].
 
     The tokenizer needs an end token unless `ends="none"`, and [CLS] and [SEP] for XLNet's rows.
-    Padding, which only `sequential` has, is 0 where the tokenizer has none.
+    Only `sequential` has padding. Its id is 0 if the tokenizer has no [PAD].
 
     Raises FirthError for a bad value.
     """
@@ -86,12 +86,12 @@ class StreamsConfig(ViewConfig):
         return row_fields(self.length, reset=bool, **{last: np.int32})
 
     def view(self, source: Source) -> "StreamsView":
-        """The streams of a source; FirthError where it lacks text or special tokens."""
+        """The streams of a source; FirthError if the source lacks text or special tokens."""
         return StreamsView(self, source)
 
 
 class StreamsView(View):
-    """Rows of fixed length that go on from batch to batch; `StreamsConfig` describes them."""
+    """Rows of fixed length that continue from batch to batch; `StreamsConfig` describes them."""
 
     def __init__(self, config: StreamsConfig, source: Source):
         tokenizer = source.tokenizer
@@ -115,17 +115,17 @@ class StreamsView(View):
 
     @property
     def num_tokens(self) -> int:
-        """T, the end tokens included."""
+        """T, end tokens included."""
         return self._stored.size
 
     def steps(self, batch_size: int) -> int:
-        """The number of batches of every epoch; 0 where the text is too short for such a batch."""
+        """The number of batches of every epoch; 0 if the text is too short for a batch."""
         size = self._stored.size // self._streams(batch_size)
-        # The last token of a stream is only ever predicted.
+        # The last token of a stream is predicted but never an input.
         return self._cut.steps(size) if self._cut else max(0, size - 1) // self.length
 
     def epoch_size(self, epoch: int, batch_size: int = 1) -> int:
-        """The number of rows of an epoch, which is the same for all epochs."""
+        """The number of rows of an epoch, the same for all epochs."""
         return self.steps(batch_size) * batch_size
 
     def _batch(self, step: int, batch_size: int, own: slice) -> Batch:
@@ -135,11 +135,11 @@ class StreamsView(View):
     def _sequential(self, batch_size: int, own: slice, limit: int | None) -> Iterator[Batch]:
         """The documents as stored, in streams of `batch_size` rows, for a model with a memory.
 
-        Every token of the line but the first is predicted exactly once. The streams are of equal
-        length up to a token. `following` of a stream's last row is the next stream's first token.
-        Rows are padded at the end. A row may be empty; its `following` is [PAD] then. XLNet's rows
-        are those of an epoch instead, without padding. Only the rows of the first batch have
-        `reset`. A `limit` keeps the heads of the streams, which begin at evenly spread places.
+        The rows predict every token of the line but the first exactly once. The lengths of the
+        streams differ by at most a token. `following` of a stream's last row is the next stream's
+        first token. Padding comes at the end of rows. A row may be empty; its `following` is then
+        [PAD]. XLNet's rows are those of an epoch instead, without padding. Only the first batch has
+        `reset`. A `limit` takes the heads of the streams, which begin at evenly spread places.
         """
         if self._cut:
             steps = self._checked_steps(batch_size)
@@ -201,7 +201,7 @@ class StreamsView(View):
         return {name: batch[name] for name in self.fields}
 
     def _streams(self, batch_size: int) -> int:
-        """How many streams the line is cut into."""
+        """The number of streams of the line."""
         if batch_size < 1 or (self._bidirectional and batch_size % 2):
             even = "even and " if self._bidirectional else ""
             raise FirthError(

@@ -1,4 +1,4 @@
-"""The special tokens around one text or two: [CLS] A [SEP] B [SEP], and what other systems have."""
+"""The special tokens around one text or two: [CLS] A [SEP] B [SEP] and other families' forms."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,17 @@ from firth.errors import FirthError
 BERT = (("cls",), ("sep",), ("sep",))  # roles before, between and after
 GPT = (("start",), ("delimiter",), ("extract",))
 
-# What GPT calls its own three special tokens (Radford et al. 2018, section 3.3); a vocabulary
-# without them lends its end-of-text token to all three, as is usual for GPT-2.
+# GPT's names for its three special tokens (Radford et al. 2018, section 3.3). In a vocabulary
+# without them the end-of-text token serves as all three, as is usual for GPT-2.
 _GPT = {"start": "_start_", "delimiter": "_delimiter_", "extract": "_classify_"}
 
 
 @dataclass(frozen=True)
-class Frame:
+class Template:
     """Special token ids before the first text, between the two and after the last one.
 
-    Segment ids are 0 up to the second text and 1 from there; `last_segment` is that of the very
-    last token of a row, or None where it has none of its own. Rows are filled up with `pad`.
+    Segment ids are 0 up to the second text and 1 from there. `last_segment` is the segment id of
+    the row's last token if it differs, else None. `pad` fills the rest of a row.
     """
 
     before: tuple[int, ...]
@@ -29,15 +29,15 @@ class Frame:
     last_segment: int | None = None
 
     def size(self, texts: int) -> int:
-        """How many special tokens frame one text, or two."""
+        """The number of special tokens around one text, or two."""
         return len(self.before) + len(self.after) + (texts - 1) * len(self.between)
 
 
-def frame_of(roles: tuple, tokenizer) -> Frame:
-    """The frame that a family's FRAME describes: the roles before, between and after the texts.
+def build_template(roles: tuple, tokenizer) -> Template:
+    """Look up the ids of a family's SPECIAL_TOKENS: the roles before, between and after the texts.
 
-    A text that ends with [CLS] has it in a segment of its own, as XLNet does. Raises FirthError for
-    a tokenizer that lacks a role.
+    A final [CLS] gets a segment id of its own, as in XLNet. Raises FirthError for a tokenizer that
+    lacks a role.
     """
 
     def token_id(role):
@@ -46,7 +46,7 @@ def frame_of(roles: tuple, tokenizer) -> Frame:
             number = tokenizer.end_id if number is None else number
         else:
             number = getattr(tokenizer, f"{role}_id")
-            if number is None and role == "pad":  # GPT has none; what is masked may be anything
+            if number is None and role == "pad":  # GPT has none; the mask hides padding anyway
                 number = getattr(tokenizer, "end_id", None)
         if number is None:
             raise FirthError(
@@ -56,7 +56,7 @@ def frame_of(roles: tuple, tokenizer) -> Frame:
 
     before, between, after = (tuple(map(token_id, part)) for part in roles)
     last_segment = 2 if roles[2][-1:] == ("cls",) else None
-    return Frame(before, between, after, token_id("pad"), last_segment)
+    return Template(before, between, after, token_id("pad"), last_segment)
 
 
 def truncation(
