@@ -16,8 +16,7 @@ from firth.layers.transformer import (
     dense,
     initializer,
     layer_norm,
-    rematerialised,
-    scanned,
+    run_layers,
 )
 
 
@@ -103,24 +102,11 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """`num_layers` blocks, unrolled or scanned as `transformer.Stack`."""
+    """`num_layers` blocks; see `transformer.run_layers`."""
 
     config: object
 
     @nn.compact
     def __call__(self, x_BLD, bias, *, train: bool, attentions: bool, cache=None, slot=0):
         """Return as `transformer.Stack`, and fourth the cache with the new slots filled."""
-        c, context = self.config, (bias, slot)
-        block = rematerialised(c, Block)
-        if c.scan:
-            layers = scanned(block, c.num_layers, 0)(c, name="layers")
-            x_BLD, (hidden, probs, cache) = layers(x_BLD, context, train, attentions, cache)
-            return x_BLD, hidden, probs, cache
-        collected = []
-        for i in range(c.num_layers):
-            past = None if cache is None else cache[i]
-            layer = block(c, name=f"layer_{i}")
-            x_BLD, out = layer(x_BLD, context, train, attentions, past)
-            collected.append(out)
-        hidden, probs, cache = zip(*collected, strict=True)
-        return x_BLD, jnp.stack(hidden), jnp.stack(probs) if attentions else None, cache
+        return run_layers(self.config, Block, x_BLD, (bias, slot), train, attentions, cache)

@@ -17,8 +17,7 @@ from firth.layers.transformer import (
     dense,
     initializer,
     layer_norm,
-    rematerialised,
-    scanned,
+    run_layers,
 )
 
 
@@ -265,7 +264,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """`num_layers` blocks, unrolled or scanned; each has its own part of the memory."""
+    """`num_layers` blocks, each with its own part of the memory; see `transformer.run_layers`."""
 
     config: object
 
@@ -280,16 +279,4 @@ class Stack(nn.Module):
                 for name in ("content_bias", "position_bias")
             )
             context = context._replace(biases=biases)
-        block = rematerialised(c, Block)
-        if c.scan:
-            layers = scanned(block, c.num_layers, 0)(c, name="layers")
-            streams, (hidden, probs) = layers(streams, context, train, attentions, past_NBMD)
-            return streams, hidden, probs
-        collected = []
-        for i in range(c.num_layers):
-            past_BMD = None if past_NBMD is None else past_NBMD[i]
-            layer = block(c, name=f"layer_{i}")
-            streams, out = layer(streams, context, train, attentions, past_BMD)
-            collected.append(out)
-        hidden, probs = zip(*collected, strict=True)
-        return streams, jnp.stack(hidden), jnp.stack(probs) if attentions else None
+        return run_layers(c, Block, streams, context, train, attentions, past_NBMD)

@@ -150,11 +150,47 @@ def scanned(block: type[nn.Module], length: int, *inputs: int):
     )
 
 
-class Stack(nn.Module):
-    """`num_layers` blocks: unrolled, or scanned so that one layer is compiled instead of N.
+def run_layers(config, block: type[nn.Module], x, context, train: bool, attentions: bool, *inputs):
+    """Apply `num_layers` blocks: unrolled, or scanned so that one layer is compiled instead of N.
 
-    Scanned parameters live under `layers` with a leading axis N, unrolled ones under `layer_0` ...
+    For the compact method of a stack. Scanned parameters live under `layers` with a leading axis N,
+    unrolled ones under `layer_0` ...
+
+    Args:
+      config: a family's Config.
+      block: called as (x, context, train, attentions, a layer's own part of each input). It returns
+        the new `x` and a tuple (hidden states, probabilities or None, further outputs).
+      x: what the first layer starts from.
+      context: what all layers share.
+      train, attentions: whether to apply dropout, and to collect probabilities.
+      inputs: the parts of all layers along a first axis N (or as a sequence), or None.
+
+    Returns:
+      The last `x`, all hidden states [N, ...], all probabilities [N, ...] or None, and each further
+      output: [N, ...] where layers are scanned, else a tuple of N.
     """
+    block = rematerialised(config, block)
+    if config.scan:
+        layers = scanned(block, config.num_layers, *(0 for _ in inputs))(config, name="layers")
+        x, collected = layers(x, context, train, attentions, *inputs)
+        return x, *collected
+    layers = [block(config, name=f"layer_{i}") for i in range(config.num_layers)]
+    return in_turn(layers, x, context, train, attentions, *inputs)
+
+
+def in_turn(layers: list[nn.Module], x, context, train: bool, attentions: bool, *inputs):
+    """Apply layers one after another; arguments and results as `run_layers` has them."""
+    collected = []
+    for i, layer in enumerate(layers):
+        own = (None if part is None else part[i] for part in inputs)
+        x, out = layer(x, context, train, attentions, *own)
+        collected.append(out)
+    hidden, probs, *rest = zip(*collected, strict=True)
+    return x, jnp.stack(hidden), jnp.stack(probs) if attentions else None, *rest
+
+
+class Stack(nn.Module):
+    """`num_layers` blocks; see `run_layers`."""
 
     config: object
 
@@ -164,15 +200,4 @@ class Stack(nn.Module):
 
         Probabilities are [N, B, H, L, L], or None unless `attentions`.
         """
-        c = self.config
-        block = rematerialised(c, Block)
-        if c.scan:
-            layers = scanned(block, c.num_layers)(c, name="layers")
-            x_BLD, (hidden, probs) = layers(x_BLD, bias, train, attentions)
-            return x_BLD, hidden, probs
-        collected = []
-        for i in range(c.num_layers):
-            x_BLD, out = block(c, name=f"layer_{i}")(x_BLD, bias, train, attentions)
-            collected.append(out)
-        hidden, probs = zip(*collected, strict=True)
-        return x_BLD, jnp.stack(hidden), jnp.stack(probs) if attentions else None
+        return run_layers(self.config, Block, x_BLD, bias, train, attentions)

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from firth.errors import FirthError
-from firth.layers.transformer import Block, rematerialised
+from firth.layers.transformer import Block, in_turn, rematerialised
 from firth.models import bert
 from firth.models.model import sized
 from firth.models.published import layer_modules
@@ -71,12 +71,9 @@ class Group(nn.Module):
     @nn.compact
     def __call__(self, x_BLD, bias, train: bool, attentions: bool):
         """Return the new hidden states and, stacked, what each layer collects."""
-        c, collected = self.config, []
-        for j in range(c.inner_layers):
-            x_BLD, out = Block(c, name=f"inner_{j}")(x_BLD, bias, train, attentions)
-            collected.append(out)
-        hidden, probs = zip(*collected, strict=True)
-        return x_BLD, (jnp.stack(hidden), jnp.stack(probs) if attentions else None)
+        layers = [Block(self.config, name=f"inner_{j}") for j in range(self.config.inner_layers)]
+        x_BLD, *collected = in_turn(layers, x_BLD, bias, train, attentions)
+        return x_BLD, tuple(collected)
 
 
 class SharedStack(nn.Module):
