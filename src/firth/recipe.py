@@ -98,7 +98,7 @@ def shipped() -> list[str]:
     return sorted(path.name for path in SHIPPED.glob("*.py") if is_recipe(path))
 
 
-def find(path: str) -> str:
+def find_recipe(path: str) -> str:
     """Path of a recipe: the user's own file, or the one of that name that Firth ships."""
     name, separator, arg = path.partition(":")
     if Path(name).is_file():
@@ -161,7 +161,7 @@ def read_recipe(path: str, overrides=()) -> ml_collections.ConfigDict:
     `overrides` are arguments as there: "--config.batch_size=64". Raises FirthError for what is not
     right.
     """
-    found = find(path)
+    found = find_recipe(path)
     argv = ["firth", f"--config={found}", *overrides]
     return completed(_config(_flag_values(argv), argv, found))
 
@@ -191,9 +191,9 @@ def _with_found_recipe(argv):
     found, recipe, expect = [], None, False
     for item in argv:
         if expect:
-            item = recipe = find(item)
+            item = recipe = find_recipe(item)
         elif item.startswith(("--config=", "-config=")):
-            recipe = find(item.partition("=")[2])
+            recipe = find_recipe(item.partition("=")[2])
             item = "--config=" + recipe
         expect = not expect and item in ("--config", "-config")
         found.append(item)

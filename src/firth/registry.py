@@ -9,7 +9,7 @@ from firth.errors import FirthError
 from firth.recipe import suggest
 
 
-def find(field: str, name: str, known: Mapping[str, str]) -> object:
+def resolve(field: str, name: str, known: Mapping[str, str]) -> object:
     """The object that a recipe names: `known[name]`, or the user's own as "module:Name".
 
     `field` is the field of the recipe, for messages. The values of `known` are

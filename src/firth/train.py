@@ -22,7 +22,7 @@ from firth.distributed import job, watch
 from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.attention import check_fused
-from firth.models.model import overlay, to_layout
+from firth.models.model import load_into, to_layout
 from firth.progress import Progress
 from firth.run import experiment
 from firth.run.agreement import check_equal, facts
@@ -31,11 +31,11 @@ from firth.run.program import check_rows, lay_out
 from firth.run.workdir import describe_run, lock_workdir
 from firth.training import optim, partition, recovery
 from firth.training.compile_cache import keep_compiled
-from firth.training.gathered_checkpoint import open_checkpoints
 from firth.training.goodput import Goodput
 from firth.training.journal import Journal
+from firth.training.leader_checkpoint import open_checkpoints
 from firth.training.meter import Meter
-from firth.training.remote_workdir import is_mirror, upload_workdir
+from firth.training.remote_workdir import is_local_copy, upload_workdir
 
 log = logging.getLogger("firth")
 STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
@@ -49,7 +49,7 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     """
     config = recipe.completed(config)
     with contextlib.ExitStack() as whole:
-        job.check_workdir(workdir, shared=not is_mirror(workdir))
+        job.check_workdir(workdir, shared=not is_local_copy(workdir))
         if job.leads():
             whole.enter_context(lock_workdir(workdir))
         compiled = whole.enter_context(keep_compiled(workdir))
@@ -95,7 +95,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
         describe_run(run, workdir)
     saves = open_checkpoints(
         workdir,
-        **dict(config.checkpoint) | {"best": run.best, "reach": policy.reach},
+        **dict(config.checkpoint) | {"best": run.best, "rollback_steps": policy.rollback_steps},
         when_saved=lambda: upload_workdir(workdir),  # where the workdir is at a URL
     )
     stack.callback(saves.close)
@@ -122,7 +122,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(jax.transfer_guard("disallow"))
     batches = prefetch(
-        recovery.following(run.batch, rollbacks),
+        recovery.skip_batches(run.batch, rollbacks),
         *(start, end),
         depth=config.data.prefetch,
         loader=config.data.loader,
@@ -161,7 +161,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
         if done == start + 1:
             meter.restart(batches.wait_seconds)  # the step that compiled says nothing of speed
             clock.turn_to("step")
-            compiled.seal()
+            compiled.write_checksums()
         with meter.paused():
             with clock.spent("evaluation"):
                 results = evaluate(done, state, due) if due else {}
@@ -172,7 +172,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
                     meta = {"window": meter.window, "rollbacks": rollbacks}
                     saves.save(done, state.parts(), meta, results if "" in due else None)
                 clock.save(done, saves.steps())
-                compiled.seal()  # the first evaluation, and what it compiled, lie behind
+                compiled.write_checksums()  # the first evaluation, and what it compiled, lie behind
         if agreed == "stop" and not last:
             with clock.spent("checkpoint"):
                 saves.wait()
@@ -210,7 +210,7 @@ def first_state(config, run, program, saves, end: int):
     if run.initial:
         loaded = to_layout(run.initial, run.spec["scan"])
         source = config.init_from or "the teacher"
-        params, fresh = overlay(job.fetch(state.params), loaded, source)
+        params, fresh = load_into(job.to_host(state.params), loaded, source)
         state = state.replace(params=jax.device_put(params, program.shardings.params))
         if fresh:
             log.info("not in %s, so random: %s", source, ", ".join(fresh))

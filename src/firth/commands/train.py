@@ -8,7 +8,7 @@ from firth.distributed import job, watch
 from firth.run.seeds import train_seeds
 from firth.train import train
 from firth.training.goodput import process_start
-from firth.training.remote_workdir import mirrored
+from firth.training.remote_workdir import local_workdir
 
 
 def main(argv: list[str]) -> int:
@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
         job.join(place)
     with watch.together(patience=place.patience, stall=place.stall):
         config, workdir = recipe.from_command_line(rest, prog="firth train")
-        with mirrored(workdir) as workdir:
+        with local_workdir(workdir) as workdir:
             if config.get("seeds"):
                 train_seeds(config, workdir, train)
             else:

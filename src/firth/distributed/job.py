@@ -189,7 +189,7 @@ def gather(text: str = "") -> list[str]:
     return json.loads(client().blocking_key_value_get(f"{name}/all", DAY_MS))
 
 
-def fetch(tree):
+def to_host(tree):
     """The tree as whole numpy arrays, also of what is spread over the devices of several hosts.
 
     All processes must call it and get all: it must fit the memory of a host. It goes leaf by leaf,
@@ -201,17 +201,17 @@ def fetch(tree):
         return multihost_utils.process_allgather(tree, tiled=True)
 
 
-def spread(tree, shapes):
+def broadcast(tree, shapes):
     """The whole numpy arrays of process 0, to the byte, as arrays over the devices of all hosts.
 
     `shapes` is the tree of ShapeDtypeStruct with shardings; the other processes give any `tree`.
     """
     leaves = jax.tree.leaves(tree) if leads() else itertools.repeat(None)
     targets, structure = jax.tree.flatten(shapes)
-    return structure.unflatten(map(_spread, leaves, targets))
+    return structure.unflatten(map(_broadcast, leaves, targets))
 
 
-def _spread(leaf: np.ndarray | None, shape: jax.ShapeDtypeStruct) -> jax.Array:
+def _broadcast(leaf: np.ndarray | None, shape: jax.ShapeDtypeStruct) -> jax.Array:
     size = shape.size * shape.dtype.itemsize
     data = bytes(size) if leaf is None else leaf.tobytes()
     # As integers, since what is sent is a sum with zeros: -0.0 and NaN stay what they are.

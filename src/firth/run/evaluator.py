@@ -34,7 +34,7 @@ from firth.storage.remote import is_url
 from firth.training import metrics as pairs
 from firth.training import partition
 from firth.training.checkpoint import Checkpoints
-from firth.training.remote_workdir import fetch, put_back
+from firth.training.remote_workdir import download_workdir, upload_files
 from firth.training.state import TrainState
 
 EVALUATION_SEED = 0x0F1E  # the masks of held-out text are the same at every evaluation
@@ -146,7 +146,7 @@ class Evaluators:
         for name, entry in config.get("evals", {}).items():
             options = dict(entry)
             kind, self.every[name] = options.pop("type", ""), options.pop("every", 0)
-            found = registry.find(f"evals.{name}.type", kind, EVALUATORS)
+            found = registry.resolve(f"evals.{name}.type", kind, EVALUATORS)
             self.evaluators[name] = found(experiment, config, mesh, **options)
 
     def due(self, step: int, last: bool) -> list[str]:
@@ -209,10 +209,10 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
     FirthError for a folder or URL that is no workdir.
     """
     if is_url(workdir):
-        copy = fetch(workdir)
+        copy = download_workdir(workdir)
         found = evaluate(copy, step, changes)
         written = [copy / "evaluation.json", *(copy / "predictions").glob("*.tsv")]
-        put_back(copy, workdir, [path.relative_to(copy).as_posix() for path in written])
+        upload_files(copy, workdir, [path.relative_to(copy).as_posix() for path in written])
         return found
     workdir = Path(workdir)
     config, changed = recipe.remeasured(recipe.read(workdir), changes)

@@ -237,7 +237,7 @@ def create_objective(
     """The objective that `spec.name` names, with its other fields; see `objective.Sources`."""
     fields = dict(spec)
     name = fields.pop("name")
-    found = registry.find("objective.name", name, OBJECTIVES)
+    found = registry.resolve("objective.name", name, OBJECTIVES)
     fields.pop("static", None)  # how the corruption is keyed is the step's business
     try:
         objective = found.from_config(fields, Sources(tokenizer, task, body or {}, counts, load))

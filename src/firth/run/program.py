@@ -121,7 +121,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
         updates, opt_state = optimizer.update(grads, state.opt_state, old_params)
         params = optax.apply_updates(old_params, jax.tree.map(lambda u: -rate * u, updates))
 
-        finite, spike, losses = recovery.judge(state.losses, loss, squares, policy.deviations)
+        finite, spike, losses = recovery.check_loss(state.losses, loss, squares, policy.deviations)
         counts = finite & ~spike
         new = (params, opt_state, carry[0] if carry else {})
         # The next batch does not go on where the memory before this one ended.

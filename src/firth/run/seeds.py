@@ -10,7 +10,7 @@ from firth.distributed import job
 from firth.errors import FirthError
 from firth.run.evaluator import evaluate
 from firth.storage.local import write_text
-from firth.training.remote_workdir import is_mirror
+from firth.training.remote_workdir import is_local_copy
 
 
 def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
@@ -24,7 +24,7 @@ def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
         seeds = [int(seed) for seed in str(config.seeds).split(",")]
     except ValueError:
         raise FirthError(f"seeds={config.seeds!r} should read 0,1,2") from None
-    if job.count() > 1 and is_mirror(workdir):
+    if job.count() > 1 and is_local_copy(workdir):
         raise FirthError(
             f"seeds={config.seeds} at a URL: process 0 alone has the checkpoints that all are to "
             "evaluate; give a --workdir that all hosts mount, or use one process"

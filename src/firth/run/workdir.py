@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from firth.models.heads import find_head
-from firth.storage.local import held, write_text
+from firth.storage.local import file_lock, write_text
 from firth.training.journal import describe_environment
 from firth.weights.description import NAME, Description, to_json
 
@@ -31,4 +31,6 @@ def describe_run(run, workdir: Path):
 
 def lock_workdir(workdir: Path):
     """Hold the workdir for this process."""
-    return held(workdir / ".lock", f"another run is using {workdir}; wait for it or choose another")
+    return file_lock(
+        workdir / ".lock", f"another run is using {workdir}; wait for it or choose another"
+    )

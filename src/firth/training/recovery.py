@@ -38,7 +38,7 @@ class Policy:
     limit: int
 
     @property
-    def reach(self) -> int:
+    def rollback_steps(self) -> int:
         """How many steps a rollback may go back; 0 where there is none."""
         rolls = self.nonfinite == "rollback" or (self.deviations and self.spike == "rollback")
         return self.batches if rolls else 0
@@ -74,7 +74,7 @@ def read_policy(config) -> Policy:
 # ---------------------------------------------------------------------------------- the device
 
 
-def judge(losses, loss, squares, deviations: float):
+def check_loss(losses, loss, squares, deviations: float):
     """Whether a step counts, and the window of losses after it.
 
     Args:
@@ -121,7 +121,7 @@ def batch_of(step: int, rollbacks: list[dict]) -> int:
     )
 
 
-def following(batch, rollbacks: list[dict]):
+def skip_batches(batch, rollbacks: list[dict]):
     """`batch(step)` of a view without the batches that rollbacks leave out: a function of the step.
 
     Where the number of the batch jumps, a model with a memory remembers another text than the rows

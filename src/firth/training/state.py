@@ -14,7 +14,7 @@ class TrainState:
 
     carry: what one batch leaves to the next, such as a Transformer-XL's memory: any tree of arrays
     whose first axis is the rows of a batch; empty where batches are independent.
-    losses: float32 [W], of the last steps, in which to see a spike (`recovery.judge`); or None.
+    losses: float32 [W], of the last steps, for `recovery.check_loss`; or None.
     """
 
     step: jax.Array
