@@ -14,7 +14,7 @@ from firth.training.remote_workdir import local_workdir
 def main(argv: list[str]) -> int:
     """`firth train`."""
     place, rest = job.from_command_line(argv)
-    if len(rest) > 1:  # not for --help alone
+    if len(rest) > 1:  # --help alone needs no other process
         job.join(place)
     with watch.together(patience=place.patience, stall=place.stall):
         config, workdir = recipe.from_command_line(rest, prog="firth train")
