@@ -176,12 +176,15 @@ def test_the_config_is_locked(mine):
 
 
 def test_a_packaged_recipe_is_found_by_its_bare_name_and_the_users_own_comes_first(mine):
-    assert recipe.find("bert.py:mini,length=64") == f"{recipe.SHIPPED / 'bert.py'}:mini,length=64"
-    assert recipe.find("configs/bert.py") == str(recipe.SHIPPED / "bert.py")
-    assert recipe.find("mine.py:x") == "mine.py:x"
+    assert (
+        recipe.find_recipe("bert.py:mini,length=64")
+        == f"{recipe.SHIPPED / 'bert.py'}:mini,length=64"
+    )
+    assert recipe.find_recipe("configs/bert.py") == str(recipe.SHIPPED / "bert.py")
+    assert recipe.find_recipe("mine.py:x") == "mine.py:x"
     assert recipe.read_recipe("bert.py:mini").model.hidden_size == 256
     (mine / "bert.py").write_text((mine / "mine.py").read_text())
-    assert recipe.find("bert.py:mini") == "bert.py:mini"
+    assert recipe.find_recipe("bert.py:mini") == "bert.py:mini"
     assert recipe.read_recipe("bert.py:mini").to_dict()["size"] == "mini"
 
 
@@ -189,7 +192,7 @@ def test_a_file_without_get_config_is_no_recipe(mine):
     assert (recipe.SHIPPED / "common.py").is_file() and "common.py" not in recipe.shipped()
     for name in ("common.py", "__init__.py"):
         with pytest.raises(FirthError, match=rf"no recipe '{name}': not a file, and Firth ships"):
-            recipe.find(name)
+            recipe.find_recipe(name)
     (mine / "other.py").write_text("steps = 3\n")
     with pytest.raises(FirthError, match=r"other\.py is no recipe: it has no get_config"):
         read("--config=other.py", "--workdir=w")

@@ -1,18 +1,18 @@
-"""The `firth` command: each verb is the module of its name, imported only when it is used."""
+"""The `firth` command. Each verb has a module of its name, imported when the verb runs."""
 
 import importlib
 import logging
 import sys
 
 VERBS = {
-    "plan": ("firth.commands.plan", "count what a run takes, before it runs"),
+    "plan": ("firth.commands.plan", "count the cost of a run before it runs"),
     "prepare": ("firth.commands.prepare", "tokenise a corpus into a store"),
     "train": ("firth.commands.train", "pretrain or fine-tune from a recipe"),
     "evaluate": ("firth.commands.evaluate", "measure a run's newest or best checkpoint"),
     "represent": ("firth.commands.represent", "turn texts into vectors"),
     "fill": ("firth.commands.fill", "list the likeliest words for each [MASK]"),
-    "generate": ("firth.commands.generate", "let a causal language model go on from a prompt"),
-    "score": ("firth.commands.score", "give the log-probability of every token"),
+    "generate": ("firth.commands.generate", "continue a prompt with a causal language model"),
+    "score": ("firth.commands.score", "compute the log-probability of every token"),
     "convert": ("firth.commands.convert", "published weights to Firth and back"),
 }
 
@@ -25,10 +25,10 @@ def usage() -> str:
 
 
 def run(verb: str, argv: list[str]) -> int:
-    """Run one verb; bad input is one line on stderr and exit status 2, never a traceback."""
+    """Run one verb. Bad input prints one line on stderr, without a traceback, and returns 2."""
     logging.basicConfig(format="firth: %(message)s", level=logging.WARNING)
     logging.getLogger("firth").setLevel(logging.INFO)
-    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax tells of every file it looks for
+    logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax logs every file it looks for
     from firth.distributed.libtpu import leave_libtpu_alone
     from firth.errors import FirthError
 

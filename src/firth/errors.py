@@ -2,8 +2,9 @@
 
 
 class FirthError(ValueError):
-    """What was wrong, where (file, line, key, shape), what was expected and what to do.
+    """Bad input: the message says what is wrong and where, what is expected and what to do.
 
-    The command line prints the message as one line and exits with status 2; in Python it is an
-    ordinary `ValueError`. Anything else that escapes is a bug in Firth and keeps its traceback.
+    "Where" is a file, a line, a key or a shape. The command line prints the message as one line and
+    exits with status 2; in Python the error is a `ValueError`. Any other exception is a bug in
+    Firth and keeps its traceback.
     """

@@ -1,4 +1,4 @@
-"""Progress of a long job: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of a long job: a bar on a terminal, an occasional plain line elsewhere."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ _SECONDS_BETWEEN_LINES = 30
 
 
 class Progress:
-    """A progress bar on a terminal, and a plain line now and then elsewhere."""
+    """A progress bar on a terminal; elsewhere, a plain line at most every `every` seconds."""
 
     def __init__(self, total: int, start: int, label: str, quiet: bool = False, every: float = 30):
         self.total, self.step, self.label, self.every = total, start, label, every
@@ -31,7 +31,7 @@ class Progress:
             self.bar.start()
 
     def update(self, step: int, text: str = ""):
-        """Show that `step` is done, with a short text of the newest figures."""
+        """Show that `step` is done, with a short text such as the newest loss."""
         self.step = step
         if self.bar:
             self.bar.update(self.task, completed=step, **({"text": text} if text else {}))
@@ -49,15 +49,15 @@ class Progress:
             print(message, file=sys.stderr, flush=True)
 
     def close(self):
-        """Leave the bar as it stands."""
+        """Stop the bar and leave it on the screen."""
         if self.bar:
             self.bar.stop()
 
 
 class BytesProgress:
-    """Shows bytes done of `total` and tokens a second; a context manager.
+    """Context manager that shows the bytes done of `total` and the tokens per second.
 
-    On a terminal a rich bar; otherwise a line to stderr every half minute.
+    On a terminal it is a rich bar; elsewhere, a line to stderr every half minute.
     """
 
     def __init__(self, title: str, total: int):
@@ -88,7 +88,7 @@ class BytesProgress:
             self._bar.stop()
 
     def update(self, done: int, tokens: int) -> None:
-        """Report `done` bytes of input and the number of tokens that this run has made."""
+        """Show `done` bytes of input, and the rate for this run's tokens so far."""
         now = time.monotonic()
         rate = (
             f"{tokens / 1e6:,.1f} M tokens, {tokens / max(now - self._begin, 1e-9):,.0f} tokens/s"

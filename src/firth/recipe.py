@@ -1,7 +1,7 @@
 """Recipes: config files with string arguments, found, read, overridden and recorded.
 
-A recipe is Python and therefore runs as code: it is loaded only from the path that the user
-names, or from the recipes that Firth ships; never from a checkpoint or a hub.
+A recipe is Python code and runs when it is loaded. So Firth loads one only from the path that the
+user names or from its own recipes, never from a checkpoint or a hub.
 """
 
 import difflib
@@ -20,8 +20,8 @@ from firth.storage.remote import is_url
 
 SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 
-# Fields that may change when a workdir is resumed: none of them changes a number that is learned,
-# until a step goes wrong.
+# Fields that may change when a run resumes. None of them changes a parameter as long as no step
+# fails.
 FREE = (
     *("log_every", "eval", "evals", "checkpoint", "mesh"),
     *("data.loader", "data.prefetch", "progress"),
@@ -29,8 +29,8 @@ FREE = (
     "settings",
 )
 
-# Fields that recipes did not always have, and what a run without one did. They stay as they are
-# when what recipes have in common (configs/common.py) changes: old workdirs go on by them.
+# Fields that older recipes lack, with the behaviour of a run without them. These values stay when
+# the common defaults (configs/common.py) change, since old workdirs resume with them.
 LATER = {
     "reduce_dtype": "float32",
     "reduce_async": False,
@@ -44,7 +44,7 @@ LATER = {
     "model.init_stddev": 0.02,
 }
 
-# Fields that say how a finished run is measured, and may be others than it was trained with.
+# Fields of the evaluation of a finished run. They may differ from those of its training.
 MEASURING = ("eval", "data.heldout_store")
 
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
@@ -53,7 +53,7 @@ BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false",
 def parse_arg(arg: str | None, **defaults):
     """Fields of a recipe's string argument, `bert.py:mini,length=512`, over their defaults.
 
-    The first item without `=` sets the first field. Values take the type of their default.
+    A first item without `=` sets the first field. Each value has the type of its default.
     Raises FirthError for an unknown field (with the nearest name) or an unreadable value.
     """
     values = ml_collections.ConfigDict(defaults)
@@ -74,7 +74,7 @@ def parse_arg(arg: str | None, **defaults):
 
 
 def _like(value, text: str):
-    """A text as a value of the same type as `value`; ValueError where it is none."""
+    """Parse a text as the type of `value`; raises ValueError if it cannot."""
     if not isinstance(value, bool):
         return type(value)(text)
     if text.lower() not in BOOLS:
@@ -83,13 +83,13 @@ def _like(value, text: str):
 
 
 def suggest(name: str, known) -> str:
-    """'; did you mean x?' or the list of what is known."""
+    """'; did you mean x?' with the nearest known name, or the list of all known names."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(sorted(known))}"
 
 
 def is_recipe(path: Path) -> bool:
-    """Whether a file is one that has `get_config`; common.py is there for recipes to import."""
+    """Whether a file has `get_config`; common.py has none, since recipes only import it."""
     return path.is_file() and b"get_config" in path.read_bytes()
 
 
@@ -98,14 +98,18 @@ def shipped() -> list[str]:
     return sorted(path.name for path in SHIPPED.glob("*.py") if is_recipe(path))
 
 
-def find(path: str) -> str:
-    """Path of a recipe: the user's own file, or the one of that name that Firth ships."""
+def find_recipe(path: str) -> str:
+    """Path of a recipe: the user's own file, else the one of that name that Firth ships.
+
+    `path` may end in `:ARGUMENTS`, and so does the result. Raises FirthError if there is no such
+    recipe.
+    """
     name, separator, arg = path.partition(":")
     if Path(name).is_file():
         if not is_recipe(Path(name)):
             raise FirthError(f"{name} is no recipe: it has no get_config")
         folder = str(Path(name).resolve().parent)
-        if folder not in sys.path:  # as for a script: a recipe may import what lies beside it
+        if folder not in sys.path:  # as for a script: a recipe may import modules beside it
             sys.path.insert(0, folder)
         return path
     if Path(name).name not in shipped():
@@ -116,13 +120,13 @@ def find(path: str) -> str:
 def from_command_line(argv: list[str], *, prog: str):
     """Read `--config FILE[:ARGS] --workdir DIR [--config.field=value ...]`.
 
-    Returns (locked ConfigDict, workdir), the workdir a Path or a URL. Raises FirthError for
-    anything that is not right.
+    Returns (locked ConfigDict, workdir); the workdir is a Path or a URL. Raises FirthError for bad
+    arguments.
     """
     if not argv or any(a in ("-h", "--help", "-help") for a in argv):
         print(HELP.format(prog=prog))
         raise SystemExit(0 if argv else 2)
-    argv, recipe = _with_found_recipe(argv)
+    argv, recipe = _locate_recipe(argv)
     if recipe is None:
         raise FirthError(f"--config is required; see {prog} --help")
     values = _flag_values([prog, *argv])
@@ -135,39 +139,40 @@ def from_command_line(argv: list[str], *, prog: str):
 
 HELP = """usage: {prog} --config RECIPE[:ARGUMENTS] --workdir DIR [--config.FIELD=VALUE ...]
 
-Train from a recipe. The run goes on from its newest checkpoint when the workdir holds one.
+Train from a recipe. The run resumes from its newest checkpoint if the workdir holds one.
 
   --config    a recipe file, yours or one that Firth ships: bert.py:mini, finetune.py:task=sst2
   --workdir   the folder of the run: config.json, checkpoints/, metrics.jsonl, TensorBoard events;
-              or a URL (gs://...), to which a local copy is sent at every save
+              or a URL (gs://...), to which every save uploads a local copy
   --config.X  override any field of the recipe, for instance --config.data.store=store/
 
-several processes, one a host; a Cloud TPU VM and SLURM's srun tell them by themselves:
-  --coordinator=HOST:PORT  where process 0 listens, the same for all       (FIRTH_COORDINATOR)
-  --processes=N            how many there are; 1 turns the search off      (FIRTH_PROCESSES)
-  --process=I              which one this is, from 0                       (FIRTH_PROCESS)
-  --gather=SECONDS         how long all may take to come; default 300      (FIRTH_GATHER)
-  --patience=SECONDS       a process that is silent for so long is dead    (FIRTH_PATIENCE)
+several processes, one a host; a Cloud TPU VM and SLURM's srun set these by themselves:
+  --coordinator=HOST:PORT  address of process 0, the same for all          (FIRTH_COORDINATOR)
+  --processes=N            number of processes; 1 turns the search off     (FIRTH_PROCESSES)
+  --process=I              number of this process, from 0                  (FIRTH_PROCESS)
+  --gather=SECONDS         time for all processes to join; default 300     (FIRTH_GATHER)
+  --patience=SECONDS       a process silent for this long counts as dead   (FIRTH_PATIENCE)
                            and ends the others; default 30
-  --stall=SECONDS          the same where no step is taken; default 3600   (FIRTH_STALL)
+  --stall=SECONDS          the same if no process takes a step; default    (FIRTH_STALL)
+                           3600
 
-exit status: 0 finished, 2 bad input, 143 stopped by SIGTERM with everything saved, 75 a process of
-several died or hangs (start all of them again)"""
+exit status: 0 finished, 2 bad input, 143 saved and stopped by SIGTERM, 75 a process of several died
+or hangs (start all of them again)"""
 
 
 def read_recipe(path: str, overrides=()) -> ml_collections.ConfigDict:
     """The config of `FILE[:ARGUMENTS]`, for use in Python; locked, as on the command line.
 
-    `overrides` are arguments as there: "--config.batch_size=64". Raises FirthError for what is not
-    right.
+    `overrides` are command-line arguments such as "--config.batch_size=64". Raises FirthError for a
+    bad recipe or override.
     """
-    found = find(path)
-    argv = ["firth", f"--config={found}", *overrides]
-    return completed(_config(_flag_values(argv), argv, found))
+    path = find_recipe(path)
+    argv = ["firth", f"--config={path}", *overrides]
+    return completed(_config(_flag_values(argv), argv, path))
 
 
 def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.ConfigDict:
-    """What the arguments, the program's name first, make of a recipe."""
+    """The config of a recipe with the overrides of `argv`, whose first item is the program."""
     try:
         rest, config = values(argv), values.config
     except (AttributeError, KeyError) as error:
@@ -180,24 +185,24 @@ def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.Confi
 
 
 def _flag_values(argv) -> flags.FlagValues:
-    """Flags that will parse `argv`; without it, overrides would be sought in this process's own."""
+    """Flags for `argv`; without it, absl would look for overrides in `sys.argv`."""
     values = flags.FlagValues()
     config_flags.DEFINE_config_file("config", lock_config=True, flag_values=values, sys_argv=argv)
     return values
 
 
-def _with_found_recipe(argv):
+def _locate_recipe(argv):
     """The arguments with the recipe's name replaced by its path, and that path or None."""
-    found, recipe, expect = [], None, False
+    located, recipe, expect = [], None, False
     for item in argv:
         if expect:
-            item = recipe = find(item)
+            item = recipe = find_recipe(item)
         elif item.startswith(("--config=", "-config=")):
-            recipe = find(item.partition("=")[2])
+            recipe = find_recipe(item.partition("=")[2])
             item = "--config=" + recipe
         expect = not expect and item in ("--config", "-config")
-        found.append(item)
-    return found, recipe
+        located.append(item)
+    return located, recipe
 
 
 def _unknown_field(argv, recipe, error) -> str:
@@ -207,7 +212,9 @@ def _unknown_field(argv, recipe, error) -> str:
     if not fields:
         return _explain(error)
     argv = ["firth", f"--config={recipe}"]
-    known = flatten(_config(_flag_values(argv), argv, recipe))  # fails where the recipe does
+    known = flatten(
+        _config(_flag_values(argv), argv, recipe)
+    )  # raises if the recipe itself is wrong
     for field in fields:
         if field not in known:
             return f"the recipe has no field {field!r}{suggest(field, known)}"
@@ -215,7 +222,7 @@ def _unknown_field(argv, recipe, error) -> str:
 
 
 def _explain(error) -> str:
-    """What absl says in one line, or the error of Firth's own that it wraps with a traceback."""
+    """absl's message in one line, or that of the FirthError that absl wraps with a traceback."""
     message, inner = str(error), error
     while inner is not None:
         message = str(inner) if isinstance(inner, FirthError) else message
@@ -236,9 +243,9 @@ def flatten(config, prefix: str = "") -> dict:
 
 
 def record(config, workdir: Path):
-    """Write the resolved config as `config.json`, or check it against the one that is there.
+    """Write the resolved config as `config.json`, after a check against an existing one.
 
-    Raises FirthError when the workdir belongs to another config, naming the fields that differ.
+    Raises FirthError, naming the fields that differ, if the workdir has another config.
     """
     path = workdir / "config.json"
     new = json.loads(json.dumps(config.to_dict()))
@@ -253,16 +260,17 @@ def record(config, workdir: Path):
             raise FirthError(
                 f"{workdir} holds a run of another config ({'; '.join(differing[:5])}"
                 f"{'; ...' if len(differing) > 5 else ''}); choose another --workdir, or give "
-                "the same config to go on with that run"
+                "the same config to resume that run"
             )
     write_text(path, json.dumps(new, indent=2) + "\n")
 
 
 def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict, dict]:
-    """A recorded config with `--config.FIELD=VALUE` of the fields in MEASURING, and those fields.
+    """A recorded config with overrides of the fields in MEASURING, and {field: new value}.
 
-    `eval.model` takes any field of the model section, and `eval.length` is there in pretraining.
-    Raises FirthError for another argument or field, or a value that is not of the field's type.
+    `arguments` read `--config.FIELD=VALUE`. `eval.model` takes any field of the model section;
+    `eval.length` exists in pretraining. Raises FirthError for another argument or field, or a value
+    of another type.
     """
     known = {"data.heldout_store": ""} | ({} if config.data.get("task") else {"eval.length": 0})
     known |= flatten(config.model, "eval.model.") | flatten(config)
@@ -284,15 +292,15 @@ def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict,
 def completed(config) -> ml_collections.ConfigDict:
     """A copy of a config with the fields of LATER that it lacks.
 
-    Those of a model are left out: its family has them as defaults.
+    Fields of the model stay out: its family has their defaults.
     """
-    found = flatten(config)
-    missing = {k: v for k, v in LATER.items() if k not in found and not k.startswith("model.")}
+    present = flatten(config)
+    missing = {k: v for k, v in LATER.items() if k not in present and not k.startswith("model.")}
     return with_fields(config, missing)
 
 
 def with_fields(config, changes: dict) -> ml_collections.ConfigDict:
-    """A copy of a config in which the fields of these dotted names have other values."""
+    """A copy of a config with new values for fields, {dotted name: value}."""
     config = config.copy_and_resolve_references()
     with config.unlocked():
         for name, value in changes.items():
@@ -315,7 +323,10 @@ def _among(name: str, sections) -> bool:
 
 
 def read(workdir: Path) -> ml_collections.ConfigDict:
-    """The config that a workdir was run with. Data only: nothing is executed."""
+    """The config that a workdir was run with, read as JSON: no code runs.
+
+    Raises FirthError if `config.json` is missing or not JSON.
+    """
     path = Path(workdir) / "config.json"
     if not path.is_file():
         raise FirthError(f"{workdir} is not a workdir: it has no config.json")

@@ -1,4 +1,4 @@
-"""Names in a recipe: a part that Firth ships, or the user's own as `module:Name`."""
+"""Names in a recipe: parts that Firth ships, and the user's own as `module:Name`."""
 
 import importlib
 import sys
@@ -9,17 +9,17 @@ from firth.errors import FirthError
 from firth.recipe import suggest
 
 
-def find(field: str, name: str, known: Mapping[str, str]) -> object:
-    """The object that a recipe names: `known[name]`, or the user's own as "module:Name".
+def resolve(field: str, name: str, known: Mapping[str, str]) -> object:
+    """Import the object that a recipe names: `known[name]`, or the user's own as "module:Name".
 
-    `field` is the field of the recipe, for messages. The values of `known` are
-    "module:attribute". A module of the user is also sought in the current directory.
+    `field` is the field of the recipe, for messages. The values of `known` are "module:attribute".
+    A module of the user may also lie in the current directory.
 
-    Raises FirthError for an unknown name, and for a module or an attribute that is missing.
+    Raises FirthError for an unknown name and for a missing module or attribute.
     """
     if name not in known and ":" not in name:
         raise FirthError(
-            f"{field}={name!r} is unknown{suggest(name, known)} (your own goes by module:Name)"
+            f"{field}={name!r} is unknown{suggest(name, known)} (name your own as module:Name)"
         )
     module, _, attribute = known.get(name, name).partition(":")
     if name not in known and (here := str(Path.cwd())) not in sys.path:

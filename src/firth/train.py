@@ -1,10 +1,10 @@
-"""THE loop: pretraining and fine-tuning, every objective and every model.
+"""The training loop: pretraining and fine-tuning, every objective and every model.
 
     firth train --config bert.py:mini --workdir runs/mini --config.data.store=store/
 
-Read it top to bottom: mesh, data, model, state, restore, steps, evaluation, checkpoints; the
-jitted step is in program.py. Order of what a run starts from: its own workdir, another run
-(`resume`), weights (`init_from`), random values.
+Read it top to bottom: mesh, data, model, state, restore, steps, evaluation, checkpoints. The jitted
+step is in program.py. A run starts from the first of these that exists: its own workdir, another
+run (`resume`), weights (`init_from`), random values.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from firth.distributed import job, watch
 from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.attention import check_fused
-from firth.models.model import overlay, to_layout
+from firth.models.model import load_into, to_layout
 from firth.progress import Progress
 from firth.run import experiment
 from firth.run.agreement import check_equal, facts
@@ -31,30 +31,30 @@ from firth.run.program import check_rows, lay_out
 from firth.run.workdir import describe_run, lock_workdir
 from firth.training import optim, partition, recovery
 from firth.training.compile_cache import keep_compiled
-from firth.training.gathered_checkpoint import open_checkpoints
 from firth.training.goodput import Goodput
 from firth.training.journal import Journal
+from firth.training.leader_checkpoint import open_checkpoints
 from firth.training.meter import Meter
-from firth.training.remote_workdir import is_mirror, upload_workdir
+from firth.training.remote_workdir import is_local_copy, upload_workdir
 
 log = logging.getLogger("firth")
-STOPPED = 128 + signal.SIGTERM  # exit status of a run that SIGTERM ended early, all saved
+STOPPED = 128 + signal.SIGTERM  # exit status of a run that saved and stopped on SIGTERM
 
 
 def train(config, workdir: Path, began: float | None = None) -> dict[str, float]:
     """Run a recipe in a workdir to its last step; returns the last evaluation's metrics.
 
-    `began` (Unix seconds; now, if not given) is from when on time is accounted for.
-    Raises FirthError for bad input, and SystemExit(143) after SIGTERM, when all is saved.
+    `began` (Unix seconds, default now) is when the account of time starts.
+    Raises FirthError for bad input, and SystemExit(143) on SIGTERM, after a save.
     """
     config = recipe.completed(config)
     with contextlib.ExitStack() as whole:
-        job.check_workdir(workdir, shared=not is_mirror(workdir))
+        job.check_workdir(workdir, shared=not is_local_copy(workdir))
         if job.leads():
             whole.enter_context(lock_workdir(workdir))
         compiled = whole.enter_context(keep_compiled(workdir))
         clock, rollbacks = Goodput(workdir, began), None
-        while True:  # a rollback is a restart that leaves batches out
+        while True:  # a rollback is a restart that skips batches
             try:
                 with contextlib.ExitStack() as stack, watch.together(recovery.Rollback):
                     return _train(
@@ -65,20 +65,21 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
                         compiled=compiled,
                         rollbacks=rollbacks,
                     )
-            except recovery.Rollback as found:
-                log.warning("%s", found)
-                rollbacks = found.rollbacks
+            except recovery.Rollback as rollback:
+                log.warning("%s", rollback)
+                rollbacks = rollback.rollbacks
                 clock.turn_to("start")
 
 
 def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[str, float]:
     """Train until the last step or a rollback.
 
-    `stack` closes what is opened here. `clock` accounts for the time, `compiled` keeps compiled
-    programs; both outlive a rollback. `rollbacks` are those of this process so far, or None.
+    `stack` closes the resources that this function opens. `clock` accounts for the time, `compiled`
+    keeps compiled programs; both outlive a rollback. `rollbacks` are those of this process so far,
+    or None.
     """
     # ------------------------------------------------------------------ mesh, data, model
-    jax.config.update("jax_threefry_partitionable", True)  # one device draws what eight draw
+    jax.config.update("jax_threefry_partitionable", True)  # the same draws on any number of devices
     job.check_accelerator()
     mesh = partition.create_mesh(config.mesh)
     check_rows(config, mesh)
@@ -91,12 +92,12 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     # --------------------------------------------------------------------- state, restore
     program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh)
     if job.leads():
-        recipe.record(config, workdir)  # what cannot be built has raised by now
+        recipe.record(config, workdir)  # recorded only once all parts are built
         describe_run(run, workdir)
     saves = open_checkpoints(
         workdir,
-        **dict(config.checkpoint) | {"best": run.best, "reach": policy.reach},
-        when_saved=lambda: upload_workdir(workdir),  # where the workdir is at a URL
+        **dict(config.checkpoint) | {"best": run.best, "rollback_steps": policy.rollback_steps},
+        when_saved=lambda: upload_workdir(workdir),  # if the workdir is at a URL
     )
     stack.callback(saves.close)
     if rollbacks:
@@ -107,7 +108,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     rollbacks = rollbacks or meta.get("rollbacks", [])
     clock.restored(start)
 
-    # --------------------------------------------------- evaluation, logs, what is watched
+    # --------------------------------------------------- evaluation, logs, metrics, SIGTERM
     evaluators = Evaluators(run, config, mesh)
     journal = Journal(workdir, start)
     stack.callback(journal.close)
@@ -122,21 +123,21 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     stack.enter_context(jax.set_mesh(mesh))
     stack.enter_context(jax.transfer_guard("disallow"))
     batches = prefetch(
-        recovery.following(run.batch, rollbacks),
+        recovery.skip_batches(run.batch, rollbacks),
         *(start, end),
         depth=config.data.prefetch,
         loader=config.data.loader,
     )
     stack.callback(batches.close)
 
-    def absorb(number, measured, squares, tokens):
-        """Take in the metrics of a step; the one after it is already under way."""
+    def finish(number, measured, squares, tokens):
+        """Check and log the metrics of a step, while the next step runs."""
         measured = guard.check(number, *jax.device_get((measured, squares)))
         meter.add(number, measured, tokens, batches.wait_seconds)
         clock.show_life()
 
     def evaluate(number, state, names):
-        """Measure the state after this many steps with the evaluators of these names."""
+        """Measure the state after step `number` with the evaluators of these names."""
         results = evaluators.run(state, names)
         journal.write(number, {f"eval/{name}": value for name, value in results.items()})
         bar.say(f"step {number}: " + "  ".join(f"{k} {v:.4f}" for k, v in results.items()))
@@ -149,19 +150,19 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
         state, measured, squares = program.step(state, partition.put_batch(batch, mesh))
         done += 1
         if pending:
-            absorb(*pending)
+            finish(*pending)
         pending = done, measured, squares, batch["mask"].shape[-1] * config.batch_size
         last = done == end
         due = evaluators.due(done, last)
         agreed = watch.agreed(done, terminated, saves.overdue())
         saves_now = "" in due or saves.due(done, last) or agreed
-        if due or saves_now or done == start + 1:  # what is saved holds the metrics up to this step
-            absorb(*pending)
+        if due or saves_now or done == start + 1:  # a save includes this step's metrics
+            finish(*pending)
             pending = None
         if done == start + 1:
-            meter.restart(batches.wait_seconds)  # the step that compiled says nothing of speed
+            meter.restart(batches.wait_seconds)  # leave the compiling step out of the speed
             clock.turn_to("step")
-            compiled.seal()
+            compiled.write_checksums()
         with meter.paused():
             with clock.spent("evaluation"):
                 results = evaluate(done, state, due) if due else {}
@@ -172,16 +173,16 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
                     meta = {"window": meter.window, "rollbacks": rollbacks}
                     saves.save(done, state.parts(), meta, results if "" in due else None)
                 clock.save(done, saves.steps())
-                compiled.seal()  # the first evaluation, and what it compiled, lie behind
+                compiled.write_checksums()  # the first evaluation has compiled too
         if agreed == "stop" and not last:
             with clock.spent("checkpoint"):
                 saves.wait()
-            bar.say(f"stopped by SIGTERM at step {done}, saved; the same command goes on from it")
+            bar.say(f"stopped by SIGTERM at step {done}, saved; the same command resumes from it")
             bar.say(clock.summary())
             clock.write()
             raise SystemExit(STOPPED)
     with clock.spent("evaluation"):
-        if not results:  # a run that was over already is measured again
+        if not results:  # a run that had already finished is measured again
             results = evaluate(done, state, evaluators.due(done, last=True))
     with clock.spent("checkpoint"):
         saves.wait()
@@ -191,7 +192,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
 
 
 def last_step(config, steps: int) -> int:
-    """After how many of its schedule's `steps` a run ends: all, or as `until` says."""
+    """The step at which a run ends: `until` if it is set, else all `steps` of the schedule."""
     until = config.get("until", 0)
     if not 0 <= until <= steps:
         raise FirthError(f"until={until} is not within the {steps:,} steps; 0 stands for the last")
@@ -199,10 +200,10 @@ def last_step(config, steps: int) -> int:
 
 
 def first_state(config, run, program, saves, end: int):
-    """(state, meta) that a run begins with: its own checkpoint, another run's, weights, or none."""
+    """(state, meta) to start from: its own checkpoint, another run's, weights or random values."""
     restored = saves.restore(program.state.parts())
     if restored is None and config.resume:
-        restored = take_over(config, program, end)
+        restored = resume_from(config, program, end)
     if restored is not None:
         parts, meta = restored
         return program.state.replace(**parts), meta
@@ -210,18 +211,19 @@ def first_state(config, run, program, saves, end: int):
     if run.initial:
         loaded = to_layout(run.initial, run.spec["scan"])
         source = config.init_from or "the teacher"
-        params, fresh = overlay(job.fetch(state.params), loaded, source)
+        params, fresh = load_into(job.to_host(state.params), loaded, source)
         state = state.replace(params=jax.device_put(params, program.shardings.params))
         if fresh:
             log.info("not in %s, so random: %s", source, ", ".join(fresh))
     return state, {"window": {}}
 
 
-def take_over(config, program, end: int):
+def resume_from(config, program, end: int):
     """(parts of the state, meta) of the newest checkpoint of the run that `resume` names.
 
-    The step is among them, so the schedule goes on where that run left it. The memory is emptied:
-    this run may read other text. Raises FirthError for a run that is beyond this one's end.
+    The parts include the step, so the schedule continues from there. The model's memory is emptied,
+    since this run may read other text. Raises FirthError if that run has no checkpoint, or if its
+    step is beyond this run's end.
     """
     restored = open_checkpoints(config.resume, read_only=True).restore(program.state.parts())
     if restored is None:
@@ -231,9 +233,9 @@ def take_over(config, program, end: int):
     if step > end:
         raise FirthError(
             f"resume={config.resume} is at step {step:,}, but this run ends after {end:,}; "
-            "steps and until count those of the run before, so give more"
+            "steps and until include the steps of that run, so set more"
         )
-    log.info("going on from %s after step %s", config.resume, f"{step:,}")
+    log.info("resuming from %s after step %s", config.resume, f"{step:,}")
     if "carry" in parts:
         empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), parts["carry"])
         parts["carry"] = jax.device_put(empty, program.shardings.carry)
@@ -241,7 +243,7 @@ def take_over(config, program, end: int):
 
 
 def catch_sigterm(stack: contextlib.ExitStack) -> threading.Event:
-    """An event that SIGTERM sets, until the stack unwinds; only the main thread may listen."""
+    """An event that SIGTERM sets until the stack unwinds (a handler needs the main thread)."""
     event = threading.Event()
     if threading.current_thread() is threading.main_thread():
         previous = signal.signal(signal.SIGTERM, lambda *_: event.set())

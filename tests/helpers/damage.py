@@ -55,7 +55,7 @@ def state_of(step: int) -> dict:
 
 
 def make_checkpoints(workdir: Path, steps=(1, 2, 3)) -> Path:
-    """A workdir with such checkpoints, sealed."""
+    """A workdir with such checkpoints and their checksums."""
     saves = Checkpoints(workdir, keep=len(steps))
     for step in steps:
         saves.save(step, state_of(step), {"window": {"loss": [0.5, step]}, "rollbacks": []})
@@ -107,8 +107,8 @@ def harm_a_checkpoint(saved: Path, copy: Path, rng: np.random.Generator) -> tupl
     if not any(victim.name in line for line in said.lines):
         return done, f"not named: {said.lines}"
     if step == newest:
-        sealed = victim.parent.name != "seals"
-        return done, "restored the damaged one" if sealed else "sound"
+        verified = victim.parent.name != "seals"
+        return done, "restored the damaged one" if verified else "sound"
     return done, "fell back" if step == newest - 1 else f"fell back to {step}"
 
 

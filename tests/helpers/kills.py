@@ -15,13 +15,13 @@ def written(workdir: Path) -> set[str]:
     return {path.name for path in (workdir / "checkpoints").glob("[0-9]*")}
 
 
-def under_way(workdir: Path, unsealed: set[str]) -> str:
-    """'write' or 'seal' while a save is not over, else ''; `unsealed` are from before."""
+def under_way(workdir: Path, unfinished: set[str]) -> str:
+    """'write' or 'checksums' while a save is not over, else ''; `unfinished` are from before."""
     names = written(workdir)
     if not all(name.isdigit() for name in names):
         return "write"
-    sealed = {path.stem for path in (workdir / "seals").glob("[0-9]*.json")}
-    return "seal" if names - sealed - unsealed else ""
+    finished = {path.stem for path in (workdir / "seals").glob("[0-9]*.json")}
+    return "checksums" if names - finished - unfinished else ""
 
 
 def lives(pid: int) -> bool:
@@ -58,23 +58,23 @@ def run_under(watcher: int, what: str) -> int | None:
 
 def strike(pid: int, workdir: Path, kind: signal.Signals, after: float) -> str:
     """Signal a run, `after` seconds into its first save; what that interrupted, '' if nothing."""
-    unsealed = {name for name in written(workdir) if name.isdigit()}
-    unsealed -= {path.stem for path in (workdir / "seals").glob("[0-9]*.json")}
+    unfinished = {name for name in written(workdir) if name.isdigit()}
+    unfinished -= {path.stem for path in (workdir / "seals").glob("[0-9]*.json")}
     # What the run before left half-written goes first; the next such folder is this run's own.
-    if not wait_until(pid, lambda: under_way(workdir, unsealed) != "write"):
+    if not wait_until(pid, lambda: under_way(workdir, unfinished) != "write"):
         return ""
-    if not wait_until(pid, lambda: under_way(workdir, unsealed)):
+    if not wait_until(pid, lambda: under_way(workdir, unfinished)):
         return ""
     time.sleep(after)
-    if kind == signal.SIGKILL and not under_way(workdir, unsealed):
+    if kind == signal.SIGKILL and not under_way(workdir, unfinished):
         return ""
     os.kill(pid, kind)
     wait_until(pid, lambda: False)
-    return "term" if kind == signal.SIGTERM else under_way(workdir, unsealed)
+    return "term" if kind == signal.SIGTERM else under_way(workdir, unfinished)
 
 
 def campaign(command, workdir: Path, *, kills, terms, environment, minutes=600.0, tell=str):
-    """Run `command` under the babysitter; returns {"write": kills, "seal": kills, "term": ends}.
+    """Run `command` under the babysitter; counts its ends as {"write", "checksums", "term"}.
 
     SIGKILL falls at a random time of a save, and counts if the save was not over by then; SIGTERM
     at random; after so many minutes the rest is left undone. `tell` is called with a line for each.
@@ -87,7 +87,7 @@ def campaign(command, workdir: Path, *, kills, terms, environment, minutes=600.0
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    rng, done = random.Random(0), {"write": 0, "seal": 0, "term": 0}
+    rng, done = random.Random(0), {"write": 0, "checksums": 0, "term": 0}
     planned = [signal.SIGKILL] * kills + [signal.SIGTERM] * terms
     rng.shuffle(planned)
     end = time.monotonic() + 60 * minutes

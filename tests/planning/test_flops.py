@@ -147,7 +147,7 @@ def test_every_family_and_every_pretraining_objective_has_a_formula():
     for name in FAMILIES:
         assert callable(family(name).Config.products)
     for name in OBJECTIVES.keys() - {"finetune"}:
-        found = registry.find("objective.name", name, OBJECTIVES)
+        found = registry.resolve("objective.name", name, OBJECTIVES)
         assert found.products is not Objective.products
 
 

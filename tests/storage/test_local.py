@@ -3,7 +3,14 @@
 import pytest
 
 from firth.errors import FirthError
-from firth.storage.local import digests, read_json, read_seal, seal_text, write_json, write_text
+from firth.storage.local import (
+    checksums_text,
+    digests,
+    read_checksums,
+    read_json,
+    write_json,
+    write_text,
+)
 
 
 def test_writing_leaves_the_old_file_or_the_new_one(tmp_path, monkeypatch):
@@ -49,11 +56,13 @@ def test_a_digest_a_file(tmp_path):
     assert digests(tmp_path) == {"b": sha256, "deep/er/c": sha256}
 
 
-def test_a_seal_vouches_for_itself():
+def test_checksums_have_a_checksum():
     found = {"a": "00", "b/c": "11"}
-    text = seal_text(found)
-    assert read_seal(text) == read_seal(text.encode()) == found
-    assert read_seal('{"a": "00"}') == {"a": "00"}, "one made before seals had a checksum"
+    text = checksums_text(found)
+    assert read_checksums(text) == read_checksums(text.encode()) == found
+    assert read_checksums('{"a": "00"}') == {"a": "00"}, (
+        "a file from before checksums had one of their own"
+    )
     for harmed in (text[:-1], text.replace("c", "d"), text.replace("00", "10"), "[]", ""):
-        with pytest.raises(ValueError, match=r"seal|Expecting"):
-            read_seal(harmed)
+        with pytest.raises(ValueError, match=r"own checksum|Expecting"):
+            read_checksums(harmed)

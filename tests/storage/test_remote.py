@@ -43,13 +43,15 @@ def test_files_come_back(url, tmp_path):
     assert remote.sizes(url) == {"a": 3, "deep/er/b": len(CONTENT)}
     assert remote.sizes(f"{url}/") == remote.sizes(url)
     assert remote.read_bytes(f"{url}/a") == b"one"
-    (found,) = remote.find(f"{url}/**/b")
-    assert remote.find(f"{url}/deep/er/b") == [found] and remote.about(found)["size"] == len(
+    (found,) = remote.list_files(f"{url}/**/b")
+    assert remote.list_files(f"{url}/deep/er/b") == [found] and remote.about(found)["size"] == len(
         CONTENT
     )
     with remote.open_binary(found) as file:
         assert file.read() == CONTENT and file.tell() == len(CONTENT)
-    assert all(isinstance(remote.about(name)["size"], int) for name in remote.find(f"{url}/**"))
+    assert all(
+        isinstance(remote.about(name)["size"], int) for name in remote.list_files(f"{url}/**")
+    )
     remote.write_bytes(f"{url}/deeper", b"has a name that begins alike")
     remote.remove(f"{url}/deep")
     remote.remove(f"{url}/deep")
@@ -178,9 +180,9 @@ def test_the_cache_is_where_it_is_said_to_be(tmp_path, monkeypatch):
 def test_a_pattern_finds_files_alone(url, tmp_path):
     for name in ("a/x.txt", "a/b/y.txt", "a/b/z.bin"):
         remote.write_bytes(f"{url}/{name}", b"1")
-    found = remote.find(f"{url}/a/*")
+    found = remote.list_files(f"{url}/a/*")
     assert [name.rpartition("/")[2] for name in found] == ["x.txt"]
-    assert [name.rpartition("/")[2] for name in remote.find(f"{url}/**/*.txt")] == [
+    assert [name.rpartition("/")[2] for name in remote.list_files(f"{url}/**/*.txt")] == [
         "y.txt",
         "x.txt",
     ]

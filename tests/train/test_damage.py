@@ -32,10 +32,10 @@ def test_a_damaged_store_is_named_and_refused(tmp_path):
         assert came == "refused", f"{done}: {came}"
 
 
-def test_a_file_that_nobody_sealed_is_damage(tmp_path, caplog):
+def test_a_file_without_a_checksum_is_damage(tmp_path, caplog):
     make_checkpoints(tmp_path)
     (tmp_path / "checkpoints" / "3" / "state" / "extra").write_text("more")
     shapes = jax.tree.map(shape_of, state_of(0))
     with caplog.at_level("WARNING", "firth"):
         state, _ = Checkpoints(tmp_path).restore(shapes)
-    assert int(state["step"]) == 2 and "3/state/extra is not sealed" in caplog.text
+    assert int(state["step"]) == 2 and "3/state/extra has no checksum" in caplog.text

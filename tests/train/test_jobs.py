@@ -56,7 +56,7 @@ def close(one, other, step=STEPS):
 
 
 def newest_step(workdir) -> int:
-    """The newest sealed checkpoint."""
+    """The newest complete checkpoint."""
     return max((int(seal.stem) for seal in (workdir / "seals").glob("*.json")), default=0)
 
 

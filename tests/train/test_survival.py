@@ -102,6 +102,6 @@ def test_killed_inside_its_saves_the_babysitter_brings_it_to_the_same_bytes(stor
         terms=2,
         environment={"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE,
     )
-    assert found["write"] + found["seal"] == 8 and found["term"] == 2
+    assert found["write"] + found["checksums"] == 8 and found["term"] == 2
     assert_same_bytes(whole, killed, TINY["steps"])
     assert logged(whole) == logged(killed)

@@ -135,7 +135,7 @@ def test_a_file_cut_or_missing(workdir, caplog, harm):
     assert victim.name in fall_back(workdir, caplog)
 
 
-def test_a_damaged_seal_vouches_for_nothing(workdir, caplog):
+def test_damaged_checksums_verify_nothing(workdir, caplog):
     truncate(workdir / "seals" / "3.json")
     assert "seals/3.json is damaged" in fall_back(workdir, caplog)
 
@@ -165,7 +165,7 @@ def test_params_of_a_damaged_checkpoint_are_refused(workdir):
         Checkpoints(workdir).restore_params()
 
 
-def test_killed_before_the_seal_the_checkpoint_stands_unless_it_is_unreadable(workdir, caplog):
+def test_killed_before_the_checksums_the_checkpoint_stands_unless_it_is_unreadable(workdir, caplog):
     (workdir / "seals" / "3.json").unlink()
     assert_same_bytes(Checkpoints(workdir, read_only=True).restore(SHAPES)[0], make_state(3))
     for path in files_of(workdir, 3):
@@ -228,7 +228,7 @@ SCORES = {1: 0.5, 2: 0.9, 3: 0.1, 4: 0.4, 5: 0.6, 6: 0.3}
         (dict(keep=1), [6]),
         (dict(keep=2), [5, 6]),
         (dict(keep=1, every=3), [3, 6]),
-        (dict(keep=1, reach=2), [4, 5, 6]),
+        (dict(keep=1, rollback_steps=2), [4, 5, 6]),
         (dict(keep=2, every=2), [2, 4, 5, 6]),
         (dict(keep=1, best="score"), [2, 6]),
         (dict(keep=1, best="score", best_mode="min"), [3, 6]),

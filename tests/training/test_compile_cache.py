@@ -26,13 +26,13 @@ def hits(monkeypatch):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
 
 
-def compile_in(workdir, seal=True):
+def compile_in(workdir, checksums=True):
     """A run that compiles one program."""
     with keep_compiled(workdir) as compiled:
         jax.clear_caches()
         result = jax.jit(lambda x: jnp.sin(x) * 3 + 1)(jnp.ones(3))
-        if seal:
-            compiled.seal()
+        if checksums:
+            compiled.write_checksums()
     assert jax.config.jax_compilation_cache_dir is None
     return result
 
@@ -48,7 +48,7 @@ def test_a_restart_does_not_compile_again(tmp_path, hits):
     assert hits
 
 
-@pytest.mark.parametrize("harm", ["flip", "cut", "empty", "seal", "no seal"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "empty", "checksums", "no checksums"])
 def test_a_torn_file_is_compiled_anew_and_replaced(tmp_path, hits, harm):
     compile_in(tmp_path)
     whole = {path: path.read_bytes() for path in kept(tmp_path)}
@@ -56,11 +56,11 @@ def test_a_torn_file_is_compiled_anew_and_replaced(tmp_path, hits, harm):
         middle = len(data) // 2
         flipped = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         path.write_bytes({"flip": flipped, "cut": data[:middle], "empty": b""}.get(harm, data))
-    seal = tmp_path / "compiled" / "seal.json"
-    if harm == "seal":
-        seal.write_text(seal.read_text()[:-9])
-    elif harm == "no seal":  # killed between writing a program and sealing it
-        seal.unlink()
+    checksums = tmp_path / "compiled" / "seal.json"
+    if harm == "checksums":
+        checksums.write_text(checksums.read_text()[:-9])
+    elif harm == "no checksums":  # killed after writing a program, before its checksum
+        checksums.unlink()
     compile_in(tmp_path)
     assert not hits
     compile_in(tmp_path)
@@ -74,7 +74,7 @@ def test_what_is_set_by_the_user_stays(tmp_path):
     try:
         with keep_compiled(tmp_path / "work") as compiled:
             assert jax.config.jax_compilation_cache_dir == str(tmp_path / "own")
-            compiled.seal()
+            compiled.write_checksums()
         assert not (tmp_path / "work").exists()
     finally:
         jax.config.update("jax_compilation_cache_dir", None)

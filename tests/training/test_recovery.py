@@ -22,9 +22,9 @@ from firth.training.recovery import (
     Policy,
     Rollback,
     batch_of,
-    following,
-    judge,
+    check_loss,
     read_policy,
+    skip_batches,
 )
 from firth.training.state import TrainState
 
@@ -33,10 +33,10 @@ FINE = np.array([1.0, 2.0], np.float32)
 
 
 def run_of(losses, deviations=3.0, window=4, squares=FINE):
-    """What `judge` says of each loss in turn, and the window at the end."""
+    """What `check_loss` says of each loss in turn, and the window at the end."""
     kept, said = jnp.full(window, jnp.nan), []
     for loss in losses:
-        finite, spike, kept = jax.jit(judge)(kept, jnp.float32(loss), squares, deviations)
+        finite, spike, kept = jax.jit(check_loss)(kept, jnp.float32(loss), squares, deviations)
         said.append("spike" if spike else "fine" if finite else "bad")
     return said, np.asarray(kept)
 
@@ -70,7 +70,7 @@ def test_a_loss_that_has_risen_for_good_is_soon_no_spike():
 
 def test_without_a_window_only_finiteness_counts():
     for loss, fine in ((1e30, True), (np.nan, False)):
-        finite, spike, kept = judge(None, jnp.float32(loss), FINE, 0.0)
+        finite, spike, kept = check_loss(None, jnp.float32(loss), FINE, 0.0)
         assert bool(finite) == fine and not spike and kept is None
 
 
@@ -93,7 +93,7 @@ def test_rows_begin_another_text_where_the_number_of_the_batch_jumps():
     def view(number):  # the last batch of every ten begins its streams anew
         return {"number": number, "reset": np.array([number % 10 == 9, False])}
 
-    batch = following(view, [{"step": 20, "batch": 26}])
+    batch = skip_batches(view, [{"step": 20, "batch": 26}])
     assert [batch(step)["number"] for step in (0, 19, 20, 21)] == [0, 19, 26, 27]
     assert [batch(step)["reset"].tolist() for step in (0, 9, 19, 20, 21, 23)] == [
         [False, False],
@@ -103,9 +103,9 @@ def test_rows_begin_another_text_where_the_number_of_the_batch_jumps():
         [False, False],
         [True, False],
     ]
-    first = following(view, [{"step": 0, "batch": 6}])  # nothing is remembered before step 0
+    first = skip_batches(view, [{"step": 0, "batch": 6}])  # nothing is remembered before step 0
     assert not first(0)["reset"].any() and first(0)["number"] == 6
-    assert following(lambda number: {"number": number}, [{"step": 2, "batch": 5}])(2) == {
+    assert skip_batches(lambda number: {"number": number}, [{"step": 2, "batch": 5}])(2) == {
         "number": 5
     }
 
@@ -248,15 +248,15 @@ def test_the_first_step_after_a_rollback_tells_of_it():
 def test_a_recipe_without_these_sections_has_the_defaults():
     assert policy_of({"nonfinite": "skip"}).nonfinite == "skip"
     assert policy_of({}) == Policy("stop", "rollback", 0.0, window=0, batches=100, limit=3)
-    assert policy_of({}).reach == 0
+    assert policy_of({}).rollback_steps == 0
 
 
 def test_reach_is_how_far_a_rollback_goes_back():
     changes = {"rollback.batches": 7, "spike.policy": "rollback"}
-    assert policy_of(changes | {"nonfinite": "rollback"}).reach == 7
+    assert policy_of(changes | {"nonfinite": "rollback"}).rollback_steps == 7
     changes["nonfinite"] = "skip"
-    assert policy_of(changes).reach == 0, "no spikes looked for"
-    assert policy_of(changes | {"spike.deviations": 5.0}).reach == 7
+    assert policy_of(changes).rollback_steps == 0, "no spikes looked for"
+    assert policy_of(changes | {"spike.deviations": 5.0}).rollback_steps == 7
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""The verbs of the `firth` command: one file each, with its arguments and messages."""
+"""The verbs of the `firth` command, one module each, with arguments and messages."""

@@ -1,4 +1,4 @@
-"""Options that several verbs have, and values as argparse reads them."""
+"""Options that several verbs share, and types of argparse values."""
 
 import argparse
 from pathlib import Path
@@ -7,28 +7,28 @@ from firth.errors import FirthError
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """The model that a verb uses."""
+    """Add `--model`."""
     parser.add_argument(
         "--model", required=True, help="published or Firth directory, workdir, or hf:org/name"
     )
 
 
 def add_errors(parser: argparse.ArgumentParser) -> None:
-    """What is done with bytes that are not UTF-8."""
+    """Add `--errors`, for bytes that are not UTF-8."""
     parser.add_argument(
         "--errors", choices=("strict", "replace"), default="strict", help="bytes not UTF-8 (strict)"
     )
 
 
 def add_dtype(parser: argparse.ArgumentParser) -> None:
-    """The dtype of the computation."""
+    """Add `--dtype`, for the computation."""
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="of the computation (float32)"
     )
 
 
 def check_output(path: str) -> Path:
-    """The path of a file to write; FirthError where it cannot be one."""
+    """The path of a file to write; FirthError if it is a folder or its folder does not exist."""
     output = Path(path)
     if not output.parent.is_dir() or output.is_dir():
         raise FirthError(f"--output {path}: expected a file in a directory that exists")
@@ -36,14 +36,14 @@ def check_output(path: str) -> Path:
 
 
 def positive(text: str) -> int:
-    """A number from 1 on, as argparse reads it."""
+    """An argparse type: an integer of at least 1."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def integers(text: str) -> list[int]:
-    """Integers with commas between them, as argparse reads them."""
+    """An argparse type: integers separated by commas."""
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""`firth convert`: published weights to Firth and back; the direction is detected.
+"""`firth convert`: published weights to Firth and back; it detects the direction.
 
 firth convert --from DIR --to DIR [--part generator] [--overwrite]
 """
@@ -14,7 +14,7 @@ from firth.weights.write import write_firth, write_published
 
 
 def summary(saved: Saved) -> str:
-    """One line on a model: class, family, sizes, heads, labels, parameters, tokenizer."""
+    """One line about a model: class, family, sizes, heads, labels, parameters, tokenizer."""
     spec = saved.spec
     parts = [
         f"{architecture(saved)} ({spec['family']}): {spec['num_layers']} layers x "
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         "--part",
         choices=("model", "generator"),
         default="model",
-        help="of a workdir: the model, or the generator that was trained beside it",
+        help="of a workdir: the model, or the generator trained beside it",
     )
     args = parser.parse_args(argv)
     saved = read_model(args.source, args.part)

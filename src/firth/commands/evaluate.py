@@ -13,9 +13,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="firth evaluate",
         description=__doc__.split("\n")[0],
-        epilog="--config.eval.FIELD=VALUE and --config.data.heldout_store=STORE measure it by "
-        "others than in training: on a test set, on more of it, with a longer memory, in rows of "
-        "another length.",
+        epilog="--config.eval.FIELD=VALUE and --config.data.heldout_store=STORE override fields "
+        "for the evaluation: another test set, more of its text, a longer memory, rows of another "
+        "length.",
         allow_abbrev=False,
     )
     parser.add_argument("--workdir", required=True, help="the folder of a run of `firth train`")

@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
 
     if bool(args.texts) == (args.input is not None):
         raise FirthError("give either texts or --input")
-    lines = _given(args.texts) if args.texts else read_lines(args.input, args.errors)
+    lines = _named_texts(args.texts) if args.texts else read_lines(args.input, args.errors)
     windows = iter(lambda: list(itertools.islice(lines, BATCH_SIZE)), [])
     if (first := next(windows, None)) is None:
         name = "standard input" if args.input == "-" else args.input
@@ -50,8 +50,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _given(texts: list[str]) -> Iterator[tuple[str, Text]]:
-    """(how errors call it, text or pair) of each text on the command line."""
+def _named_texts(texts: list[str]) -> Iterator[tuple[str, Text]]:
+    """(name in error messages, text or pair) of each text on the command line."""
     for text in texts:
         name = repr(text if len(text) <= 40 else f"{text[:37]}...")
         try:
@@ -61,15 +61,15 @@ def _given(texts: list[str]) -> Iterator[tuple[str, Text]]:
         yield name, parse_line(name, text)
 
 
-def _print(given: Text, row: int, filled: Filled, as_json: bool, first: bool):
+def _print(text: Text, row: int, filled: Filled, as_json: bool, first: bool):
     if as_json:
         choices = [choice._asdict() for choice in filled.choices]
-        entry = {"row": row, "text": given, "position": filled.position, "choices": choices}
+        entry = {"row": row, "text": text, "position": filled.position, "choices": choices}
         print(json.dumps(entry, ensure_ascii=False))
         return
     if not first:
         print()
     width = max(len(choice.token) for choice in filled.choices)
-    for token, _, probability, text in filled.choices:
-        text = text if isinstance(text, str) else "\t".join(text)
-        print(f"{probability:.3f}  {token:<{width}}  {text}")
+    for token, _, probability, whole in filled.choices:
+        whole = whole if isinstance(whole, str) else "\t".join(whole)
+        print(f"{probability:.3f}  {token:<{width}}  {whole}")

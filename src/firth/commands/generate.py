@@ -1,4 +1,4 @@
-"""`firth generate`: let a causal language model go on from a prompt.
+"""`firth generate`: continue a prompt with a causal language model.
 
 firth generate --model DIR --prompt "The vase" --tokens=64 --top-p=0.9
 """
@@ -20,33 +20,33 @@ from firth.storage.local import write_text
 def main(argv: list[str]) -> int:
     """`firth generate`."""
     parser = argparse.ArgumentParser(
-        prog="firth generate", description="Let a causal language model go on from a prompt."
+        prog="firth generate", description="Continue a prompt with a causal language model."
     )
     add = parser.add_argument
     add_model(parser)
-    add("--prompt", help="the text to go on from; none begins a new one")
+    add("--prompt", help="the text to continue; without it, a new text begins")
     add("--input", help="instead of --prompt: a prompt a line; - for stdin")
     add("--output", help="write JSON lines to this file instead of showing the texts")
-    add("--tokens", type=int, default=64, help="how many tokens may follow (64)")
-    add("--temperature", type=float, default=1.0, help="below 1 prefers the likely (1.0)")
-    add("--top-k", type=int, default=0, help="draw among so many of the likeliest; 0: all (0)")
-    add("--top-p", type=float, default=1.0, help="draw from the nucleus; 1.0: all (1.0)")
-    add("--greedy", action="store_true", help="take the likeliest token instead of drawing")
-    add("--stop", nargs="+", default=[], metavar="STRING", help="end before any of these")
-    add("--seed", type=int, default=0, help="the same seed draws the same tokens (0)")
-    add("--samples", type=int, default=1, help="how many continuations of each prompt (1)")
+    add("--tokens", type=int, default=64, help="generate at most so many tokens (64)")
+    add("--temperature", type=float, default=1.0, help="below 1 favours likely tokens (1.0)")
+    add("--top-k", type=int, default=0, help="sample from the K likeliest tokens; 0: all (0)")
+    add("--top-p", type=float, default=1.0, help="sample from the nucleus; 1.0: all (1.0)")
+    add("--greedy", action="store_true", help="take the likeliest token instead of sampling")
+    add("--stop", nargs="+", default=[], metavar="STRING", help="stop before any of these")
+    add("--seed", type=int, default=0, help="the same seed samples the same tokens (0)")
+    add("--samples", type=int, default=1, help="number of continuations of each prompt (1)")
     add_dtype(parser)
     add_errors(parser)
     args = parser.parse_args(argv)
 
-    names, prompts = _given(args)
+    names, prompts = _named_prompts(args)
     if args.output:
         check_output(args.output)
     encoder = load(args.model, dtype=args.dtype)
     alone = len(prompts) * args.samples == 1 and not args.output
     if alone:
         stream = _Terminal(prompts[0])
-    found = generate(
+    results = generate(
         encoder,
         prompts,
         max_tokens=args.tokens,
@@ -61,17 +61,17 @@ def main(argv: list[str]) -> int:
         names=names,
     )
     if args.output:
-        _write_lines(args.output, prompts, found)
+        _write_lines(args.output, prompts, results)
     elif alone:
         stream.end()
     else:
-        for one in found:
+        for one in results:
             print(f"== {names[one.row]}, sample {one.sample}\n{prompts[one.row]}{one.text}")
     return 0
 
 
-def _given(args) -> tuple[list[str], list[str]]:
-    """(how errors call them, the prompts)."""
+def _named_prompts(args) -> tuple[list[str], list[str]]:
+    """(names in error messages, prompts)."""
     if args.prompt is not None and args.input is not None:
         raise FirthError("give either --prompt or --input")
     if args.input is None:
@@ -89,7 +89,7 @@ def _given(args) -> tuple[list[str], list[str]]:
 
 
 class _Terminal:
-    """Shows a prompt with its first piece of text, so that a refused one is not shown."""
+    """Prints the prompt with the first piece of text, so that a refused prompt is not printed."""
 
     def __init__(self, prompt: str):
         self._prompt = prompt
@@ -102,8 +102,8 @@ class _Terminal:
         print(self._prompt)
 
 
-def _write_lines(path: str, prompts: list[str], found: list[Generated]):
-    lines = [json.dumps({"prompt": prompts[one.row]} | asdict(one)) for one in found]
+def _write_lines(path: str, prompts: list[str], results: list[Generated]):
+    lines = [json.dumps({"prompt": prompts[one.row]} | asdict(one)) for one in results]
     try:
         write_text(Path(path), "\n".join(lines) + "\n")
     except OSError as error:

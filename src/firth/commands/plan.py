@@ -1,4 +1,4 @@
-"""`firth plan`: what a run takes, counted before it runs.
+"""`firth plan`: count the cost of a run before it runs.
 
 firth plan --config bert.py:base --chips v5e:16
 firth plan --config bert.py:base --config electra.py:base --chips v5e:16 --chart costs.png
@@ -40,11 +40,11 @@ def main(argv: list[str]) -> int:
             from firth.planning.compiler import compiled as compiler
 
             slices = args.compile.split(",")
-            found = compiler.report(
+            measured = compiler.report(
                 outlined.config, slices, args.mesh, overrides, args.largest_batch
             )
-            plans[name]["compiled"] = found
-            compiled += ["", *compiler.lines(name, found)]
+            plans[name]["compiled"] = measured
+            compiled += ["", *compiler.lines(name, measured)]
     if args.chart:
         from firth.planning.chart import draw
 
@@ -58,10 +58,10 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Options, and the overrides of fields; raises FirthError for an argument that is neither."""
+    """(options, overrides of fields); raises FirthError for any other argument."""
     parser = argparse.ArgumentParser(
         prog="firth plan",
-        description="Count what a run takes before it runs, without any data.",
+        description="Count the cost of a run before it runs, without any data.",
         epilog="--config.FIELD=VALUE overrides a field of every recipe, as in `firth train`.",
         allow_abbrev=False,
     )
@@ -70,9 +70,9 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add(
         "--chips",
         default="v5e",
-        help="what it runs on: v5e:256, v5p:4x4x8, h100:8, or several (v5e)",
+        help="the chips of the run: v5e:256, v5p:4x4x8, h100:8, or several (v5e)",
     )
-    add("--list", action="store_true", help="list the chips that are known")
+    add("--list", action="store_true", help="list the known chips")
     add("--json", action="store_true", help="print JSON")
     add("--chart", type=Path, help="draw FLOPs, price and emissions of the recipes to this file")
     add("--compile", help="also compile the step for these slices: v5e:16x16,v5p:4x4x4")
@@ -80,13 +80,13 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add(
         "--largest-batch",
         action="store_true",
-        help="with --compile: search the most rows a chip that fit",
+        help="with --compile: search for the most rows per chip that fit",
     )
-    add("--mfu", type=float, default=default.mfu, help=f"share of the peak reached ({default.mfu})")
+    add("--mfu", type=float, default=default.mfu, help=f"share of the peak FLOP/s ({default.mfu})")
     add("--pue", type=float, default=default.pue, help=f"of the data centre ({default.pue})")
     add("--kg-per-kwh", type=float, default=default.kg_per_kwh, help=f"CO2e ({default.kg_per_kwh})")
-    add("--watts", type=float, help="drawn by a chip (what --list says)")
-    add("--usd", type=float, help="price of a chip-hour (what --list says)")
+    add("--watts", type=float, help="power of a chip (default: as in --list)")
+    add("--usd", type=float, help="price of a chip-hour (default: as in --list)")
     args, rest = parser.parse_known_args(argv)
     for item in rest:
         if not item.startswith("--config."):
@@ -95,11 +95,11 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def check(args: argparse.Namespace) -> cost.Assumptions:
-    """The assumptions among the options; raises FirthError for a number that cannot be one."""
+    """The assumptions among the options; raises FirthError for a value out of range."""
     if not 0 < args.mfu <= 1:
         raise FirthError(f"--mfu={args.mfu:g}: expected a share of the peak, above 0 and at most 1")
     if args.pue < 1:
-        raise FirthError(f"--pue={args.pue:g}: expected 1 or more, all energy over the machines'")
+        raise FirthError(f"--pue={args.pue:g}: expected 1 or more, total energy over the machines'")
     for name in ("kg_per_kwh", "watts", "usd"):
         if (value := getattr(args, name)) is not None and value < 0:
             raise FirthError(f"--{name.replace('_', '-')}={value:g}: expected 0 or more")

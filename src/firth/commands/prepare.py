@@ -1,4 +1,4 @@
-"""`firth prepare`: a corpus in, a corpus store out.
+"""`firth prepare`: tokenise a corpus into a store.
 
 firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
 firth prepare --tfds wiki40b/en --text-field text --tokenizer tok/ --output store/
@@ -20,16 +20,16 @@ from firth.errors import FirthError
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer, train_tokenizer
 
-# Text that a vocabulary is trained on at most. Training keeps it in memory, sentencepiece some
-# twenty times its size, and the counts of words change little with more.
+# The most text to train a vocabulary on, in bytes. Training keeps it in memory, sentencepiece some
+# twenty times its size, and more text changes the counts of words little.
 _TRAINING_BYTES = {
     "wordpiece": 256 << 20,
     "bpe": 256 << 20,
     "unigram": 32 << 20,
-    "word": math.inf,  # every type counts, and only the types are kept
+    "word": math.inf,  # needs all the text, but keeps only the types
     "char": math.inf,
 }
-_COMPRESSION = 4  # how much smaller compressed text is taken to be, to choose that sample
+_COMPRESSION = 4  # assumed ratio of compression, to choose that sample
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     options = Options(*(getattr(args, name) for name in Options._fields))
     args.input += [f"tfds:{name}" for name in args.tfds]
     if not args.input:
-        raise FirthError("nothing to prepare; give files with --input, or a dataset with --tfds")
+        raise FirthError("nothing to prepare; name files with --input, or a dataset with --tfds")
     if args.workers is not None and args.workers < 1:
         raise FirthError(f"--workers is {args.workers}; expected 1 or more")
     output = place(args.output)
@@ -78,7 +78,7 @@ def _tokenizer(args: argparse.Namespace, options: Options) -> Tokenizer:
         _train(path, args, options)
     elif not path.exists():
         raise FirthError(
-            f"there is no tokenizer at {path}; name another --tokenizer, or make one of the input "
+            f"there is no tokenizer at {path}; name another --tokenizer, or train one on the input "
             "with --train-tokenizer=wordpiece"
         )
     tokenizer = load_tokenizer(path, lowercase=args.lowercase)
@@ -125,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="firth prepare",
         description="Turn a corpus into a store of tokens, sentences and documents.",
-        epilog="A run that was interrupted goes on when the same command is given again.",
+        epilog="The same command resumes an interrupted run.",
     )
     options = {
         "--input": dict(
@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
             help="splits of TensorFlow Datasets ('wiki40b/en:train[:10%%]'; default: train)",
         ),
         "--tfds-dir": dict(metavar="DIR", help="TFDS's data_dir (default: TFDS_DATA_DIR)"),
-        "--tfds-download": dict(action="store_true", help="let TFDS fetch what is not there"),
+        "--tfds-download": dict(action="store_true", help="let TFDS download missing datasets"),
         "--tokenizer": dict(required=True, metavar="DIR", help="directory or file of a tokenizer"),
         "--output": dict(required=True, metavar="DIR", help="the store to make, or its URL"),
         "--format": dict(choices=FORMATS, help="default: by extension, else text"),
@@ -149,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
         "--sentences": dict(
             choices=CHOICES["sentences"],
             default="split",
-            help="split lines into sentences by rules (the default), or take each line for one; "
-            "newline: also blank ones, with the tokenizer's end token (<eos>) for every line end",
+            help="split lines into sentences by rules (the default), or take each line as one; "
+            "newline: also blank lines, with the tokenizer's end token (<eos>) for each line end",
         ),
         "--errors": dict(
             choices=CHOICES["errors"],
@@ -167,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         "--overwrite": dict(action="store_true", help="replace the store at --output"),
         "--train-tokenizer": dict(
             choices=tuple(_TRAINING_BYTES),
-            help="train one on the input first, if there is none at --tokenizer yet",
+            help="first train one on the input, if there is none at --tokenizer yet",
         ),
         "--vocab-size": dict(
             type=int,

@@ -1,4 +1,4 @@
-"""`firth represent`: texts to vectors.
+"""`firth represent`: turn texts into vectors.
 
 firth represent --model DIR --input sentences.txt --output vectors.npz --pool=mean
 """
@@ -28,10 +28,10 @@ def main(argv: list[str]) -> int:
     add_model(parser)
     add("--input", required=True, help="a text a line, a tab before a second text; - for stdin")
     add("--output", required=True, help="the .npz file to write")
-    add("--layers", type=integers, default=[-1], help="which, e.g. --layers=-4,-3,-2,-1 (-1)")
+    add("--layers", type=integers, default=[-1], help="the layers, e.g. --layers=-4,-3,-2,-1 (-1)")
     add("--pool", choices=sorted(SORTED_BATCHES), default="mean", help="(mean)")
     add("--batch-size", type=positive, default=32, help="(32)")
-    add("--max-length", type=positive, help="cut texts to so many tokens; else long ones fail")
+    add("--max-length", type=positive, help="truncate longer texts; without it, they fail")
     add_dtype(parser)
     add_errors(parser)
     args = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""`firth score`: the log-probability of every token of a text.
+"""`firth score`: compute the log-probability of every token of a text.
 
 firth score --model DIR --input sentences.txt --output scores.jsonl
 """
@@ -17,19 +17,19 @@ from firth.inference.score import BATCH_SIZE, kind_of, score
 from firth.progress import Progress
 from firth.storage.local import write_text
 
-WINDOW = 32  # batches of texts that are sorted by length at once
+WINDOW = 32  # batches of texts to sort by length at once
 
 
 def main(argv: list[str]) -> int:
     """`firth score`."""
     parser = argparse.ArgumentParser(
-        prog="firth score", description="Give the log-probability of every token, in nats."
+        prog="firth score", description="Compute the log-probability of every token, in nats."
     )
     add = parser.add_argument
     add_model(parser)
     add("--input", required=True, help="a text a line; - for stdin")
     add("--output", required=True, help="the .jsonl file to write: one object a text")
-    add("--end", action="store_true", help="score the end-of-text token, too (causal models)")
+    add("--end", action="store_true", help="score the end-of-text token as well (causal models)")
     add("--batch-size", type=positive, default=BATCH_SIZE, help=f"({BATCH_SIZE})")
     add_errors(parser)
     args = parser.parse_args(argv)

@@ -8,17 +8,17 @@ from firth.distributed import job, watch
 from firth.run.seeds import train_seeds
 from firth.train import train
 from firth.training.goodput import process_start
-from firth.training.remote_workdir import mirrored
+from firth.training.remote_workdir import local_workdir
 
 
 def main(argv: list[str]) -> int:
     """`firth train`."""
     place, rest = job.from_command_line(argv)
-    if len(rest) > 1:  # not for --help alone
+    if len(rest) > 1:  # --help alone needs no other process
         job.join(place)
     with watch.together(patience=place.patience, stall=place.stall):
         config, workdir = recipe.from_command_line(rest, prog="firth train")
-        with mirrored(workdir) as workdir:
+        with local_workdir(workdir) as workdir:
             if config.get("seeds"):
                 train_seeds(config, workdir, train)
             else:

@@ -1,1 +1,1 @@
-"""Several processes as one job: joining, agreeing, noticing one that died."""
+"""Several processes as one job: joining, exchanging data, detecting a process that died."""

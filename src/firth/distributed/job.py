@@ -1,7 +1,7 @@
-"""Several processes as one job: where it meets, what must be equal, and what this host has.
+"""Several processes as one job: how they join, exchange data and share a workdir.
 
-Every function here is a no-op or the identity for a process by itself, so the loop reads the same
-on a laptop and on a pod. What happens to a job whose processes die is in peers.py.
+Every function here is a no-op or the identity for a single process, so the loop is the same code on
+a laptop and on a pod. watch.py handles processes that die.
 """
 
 import argparse
@@ -16,38 +16,38 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from jax._src import distributed  # its key-value store has no public name, Orbax does this too
+from jax._src import distributed  # its key-value store has no public name; Orbax imports it too
 from jax.experimental import multihost_utils
 
 from firth.distributed.libtpu import accelerator
 from firth.errors import FirthError
 
-DIED = 75  # exit status (EX_TEMPFAIL): a process has died or hangs; start all of them again
-DAY_MS = 24 * 3600 * 1000  # waiting for the others is bounded by the watch, not by a timeout
+DIED = 75  # exit status (EX_TEMPFAIL): a process died or hangs; start all of them again
+DAY_MS = 24 * 3600 * 1000  # the watch, not a timeout, ends a wait for the others
 
 
 def from_command_line(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """(where this process belongs, the other arguments); flags win over FIRTH_ variables.
+    """(place of this process in the job, other arguments); flags override FIRTH_ variables.
 
-    Raises FirthError for a place that is given in part, or cannot be.
+    Raises FirthError for an incomplete or impossible place.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     kinds = dict(coordinator=str, processes=int, process=int)
     kinds |= dict(patience=float, stall=float, gather=float)
     defaults = dict(patience=30.0, stall=3600.0, gather=300.0)
     for name, kind in kinds.items():
-        given = os.environ.get(f"FIRTH_{name.upper()}") or defaults.get(name)
-        parser.add_argument(f"--{name}", type=kind, default=given)
+        default = os.environ.get(f"FIRTH_{name.upper()}") or defaults.get(name)
+        parser.add_argument(f"--{name}", type=kind, default=default)
     try:
         place, rest = parser.parse_known_args(argv)
     except argparse.ArgumentError as error:
         raise FirthError(str(error)) from None
     if min(place.patience, place.stall, place.gather) <= 0:
         raise FirthError("--patience, --stall and --gather are seconds: expected more than 0")
-    given = (place.coordinator, place.processes, place.process)
-    if place.processes == 1 or given == (None, None, None):
+    fields = (place.coordinator, place.processes, place.process)
+    if place.processes == 1 or fields == (None, None, None):
         return place, rest
-    if None in given:
+    if None in fields:
         raise FirthError(
             f"--coordinator={place.coordinator} --processes={place.processes} --process="
             f"{place.process}: give all three, or none where the cluster tells them"
@@ -61,23 +61,24 @@ def from_command_line(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def join(place: argparse.Namespace) -> None:
-    """Meet the other processes, if there are any, before any device is touched.
+    """Join the other processes, if there are any; call it before any use of a device.
 
-    Ends the process with status 75 when not all have come in time: JAX itself would abort.
+    Ends the process with status 75 if not all join in time, where JAX itself would abort. Raises
+    FirthError if the processes cannot connect.
     """
     explicit = place.coordinator is not None and place.processes > 1
     if not explicit and (place.processes == 1 or not in_cluster()):
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # JAX's own answer to SIGTERM, which would hide it from the loop's; it must be off before.
+    # JAX's own handler of SIGTERM would hide the signal from the loop's; turn it off beforehand.
     jax.config.update("jax_enable_preemption_service", False)
     late = threading.Timer(place.gather, _give_up, [place])
     late.daemon = True
     late.start()
-    chosen = {}
+    options = {}
     if explicit:
         _check_port(place)
-        chosen = dict(
+        options = dict(
             coordinator_address=place.coordinator,
             num_processes=place.processes,
             process_id=place.process,
@@ -85,9 +86,9 @@ def join(place: argparse.Namespace) -> None:
         )
     try:
         jax.distributed.initialize(
-            **chosen,
+            **options,
             initialization_timeout=round(place.gather) + 60,
-            # JAX's own watch is the second one: it aborts without saying who died after what.
+            # JAX's own heartbeat comes second: it aborts without naming the process that died.
             heartbeat_timeout_seconds=round(2 * place.patience) + 10,
             shutdown_timeout_seconds=round(place.patience) + 10,
         )
@@ -95,20 +96,20 @@ def join(place: argparse.Namespace) -> None:
         hint = "see that HOST is this host's name and PORT is free on it"
         if not explicit:
             hint = "pip install 'firth[tpu]' on a TPU, give --coordinator, or --processes=1"
-        raise FirthError(f"the processes of this job cannot meet: {error}; {hint}") from None
+        raise FirthError(f"the processes of this job cannot connect: {error}; {hint}") from None
     finally:
         late.cancel()
 
 
 def in_cluster(environment=os.environ, root: Path = Path("/")) -> bool:
-    """Whether JAX can find the other processes by itself: in a step of SLURM, on a TPU host."""
+    """Whether JAX can find the other processes itself: in a SLURM step or on a TPU host."""
     if int(environment.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
         return True
     return accelerator(root, environment).startswith("TPU")
 
 
 def _check_port(place):
-    """JAX crashes where process 0 cannot listen."""
+    """Raise FirthError if process 0 cannot listen on its port; JAX would crash."""
     _, _, port = place.coordinator.rpartition(":")
     try:
         if place.process == 0:
@@ -133,31 +134,31 @@ def _give_up(place):
 
 
 def check_accelerator() -> None:
-    """Raise FirthError where JAX has fallen back to the CPU on a host with a TPU or GPU."""
-    found = accelerator()
-    if found and jax.default_backend() == "cpu":
-        extra = found[:3].lower()
+    """Raise FirthError if JAX has fallen back to the CPU on a host with a TPU or GPU."""
+    device = accelerator()
+    if device and jax.default_backend() == "cpu":
+        extra = device[:3].lower()
         raise FirthError(
-            f"this host has a {found}, but JAX runs on its CPU; pip install 'firth[{extra}]', see "
+            f"this host has a {device}, but JAX runs on its CPU; pip install 'firth[{extra}]', see "
             "that no other process holds the device, or set JAX_PLATFORMS=cpu to mean the CPU"
         )
 
 
-# ------------------------------------------------------------------------------- one another
+# ---------------------------------------------------------------------------- the processes
 
 
 def leads() -> bool:
-    """Whether this is the process that writes logs and decides by its clock: number 0."""
+    """Whether this is process 0, which writes logs and whose clock counts."""
     return number() == 0
 
 
 def number() -> int:
-    """Which process this is; known before any device is touched, unlike `jax.process_index`."""
+    """The number of this process; unlike `jax.process_index`, it initialises no device."""
     return distributed.global_state.process_id
 
 
 def count() -> int:
-    """How many processes the job has."""
+    """The number of processes of the job."""
     return distributed.global_state.num_processes
 
 
@@ -167,7 +168,7 @@ def client():
 
 
 def coordinator() -> str:
-    """Host name or address of process 0, as this process reaches it."""
+    """Host name or address of process 0, as seen from this process."""
     return distributed.global_state.coordinator_address.rpartition(":")[0].strip("[]")
 
 
@@ -175,9 +176,9 @@ _rounds = itertools.count()
 
 
 def gather(text: str = "") -> list[str]:
-    """What every process gives here, by process number. All must call it, in the same order.
+    """The texts that all processes pass, by process number. All must call it, in the same order.
 
-    It is a barrier too, and moves nothing over the devices.
+    It is also a barrier. The texts do not pass over the devices.
     """
     if count() == 1:
         return [text]
@@ -189,11 +190,11 @@ def gather(text: str = "") -> list[str]:
     return json.loads(client().blocking_key_value_get(f"{name}/all", DAY_MS))
 
 
-def fetch(tree):
-    """The tree as whole numpy arrays, also of what is spread over the devices of several hosts.
+def to_host(tree):
+    """The tree as whole numpy arrays, even if its leaves are sharded over several hosts.
 
-    All processes must call it and get all: it must fit the memory of a host. It goes leaf by leaf,
-    so a device has room for the largest to spare.
+    All processes must call it, and all get the whole tree, so it must fit in the memory of a host.
+    It goes leaf by leaf, so a device needs free memory for the largest leaf alone.
     """
     if count() == 1:
         return jax.device_get(tree)
@@ -201,20 +202,20 @@ def fetch(tree):
         return multihost_utils.process_allgather(tree, tiled=True)
 
 
-def spread(tree, shapes):
-    """The whole numpy arrays of process 0, to the byte, as arrays over the devices of all hosts.
+def broadcast(tree, shapes):
+    """The numpy arrays of process 0, bit for bit, as arrays sharded over the devices of all hosts.
 
-    `shapes` is the tree of ShapeDtypeStruct with shardings; the other processes give any `tree`.
+    `shapes` is the tree of ShapeDtypeStruct with shardings; other processes may pass any `tree`.
     """
     leaves = jax.tree.leaves(tree) if leads() else itertools.repeat(None)
     targets, structure = jax.tree.flatten(shapes)
-    return structure.unflatten(map(_spread, leaves, targets))
+    return structure.unflatten(map(_broadcast, leaves, targets))
 
 
-def _spread(leaf: np.ndarray | None, shape: jax.ShapeDtypeStruct) -> jax.Array:
+def _broadcast(leaf: np.ndarray | None, shape: jax.ShapeDtypeStruct) -> jax.Array:
     size = shape.size * shape.dtype.itemsize
     data = bytes(size) if leaf is None else leaf.tobytes()
-    # As integers, since what is sent is a sum with zeros: -0.0 and NaN stay what they are.
+    # As integers: the broadcast adds zeros, which would change -0.0 and NaN.
     words = np.frombuffer(data + bytes(-size % 4), np.uint32)
     sent = multihost_utils.broadcast_one_to_all(words).tobytes()[:size]
     whole = np.frombuffer(sent, shape.dtype).reshape(shape.shape)
@@ -222,29 +223,29 @@ def _spread(leaf: np.ndarray | None, shape: jax.ShapeDtypeStruct) -> jax.Array:
 
 
 def check_workdir(workdir: Path, shared: bool = True) -> None:
-    """Make the folder of a run; raise FirthError unless all can write there and see the same.
+    """Create the folder of a run; raise FirthError unless all processes can write to it.
 
-    A disk of each host's own would lose the parts of a checkpoint that the others wrote; unless
-    they write none, and the folder is not to be `shared`.
+    If it is `shared`, also raise FirthError unless all see the same files: on separate disks a
+    checkpoint would lack the parts that the others wrote.
     """
-    own = workdir / f".probe.{number()}"
+    probe = workdir / f".probe.{number()}"
     word = f"{socket.gethostname()} {time.time_ns()}"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        own.write_text(word)
+        probe.write_text(word)
     except OSError as error:
         raise FirthError(f"--workdir {workdir} cannot be written: {error}") from None
     if not shared:
-        own.unlink()
+        probe.unlink()
         return
     try:
         word, *_ = gather(word)
-        last = time.monotonic() + 10  # a network file system may show it late
+        last = time.monotonic() + 10  # a network file system may show files late
         while not (seen := _read(workdir / ".probe.0") == word) and time.monotonic() < last:
             time.sleep(0.2)
         apart = [str(p) for p, answer in enumerate(gather(str(seen))) if answer != "True"]
     finally:
-        own.unlink(missing_ok=True)
+        probe.unlink(missing_ok=True)
     if apart:
         raise FirthError(
             f"--workdir {workdir} is not one folder for all: what process 0 writes there, process "

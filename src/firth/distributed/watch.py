@@ -1,15 +1,16 @@
-"""The death of a process among several: seen by all in a bounded time, named, and shared.
+"""Detection of a dead process in a job, within a bounded time and with the same message for all.
 
-A collective whose peer has died may wait for ever, so no process can trust the device to return.
-A thread of process 0 therefore watches the others, and a thread of each watches process 0, over a
-connection on which both send a beat a second:
+A collective may wait for ever after a peer has died, so a process cannot rely on the device to
+return. So a thread of process 0 watches the others, and a thread of each other process watches
+process 0. Each pair has a connection, on which both sides send a heartbeat every second:
 
-- the kernel closes it however a process dies, so that is seen at once;
-- a host without power, a cut network or a stopped process is `patience` seconds silent;
-- a beat tells the step: where none is taken for `stall` seconds, the one furthest behind is named.
+- The kernel closes the connection however a process dies, so a death is seen at once.
+- A host without power, a cut network or a stopped process is silent for `patience` seconds.
+- A heartbeat reports the step. If no process takes a step for `stall` seconds, the one furthest
+  behind is named.
 
-What process 0 finds is the verdict: every process prints it and ends with its status. Errors go
-the same way, so bad input on one host is one line and status 2 on every host.
+Process 0 decides on the verdict. Every process prints it and ends with its status. Errors take the
+same way, so bad input on one host becomes one line and status 2 on every host.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from firth.errors import FirthError
 
 BEAT = 1.0  # seconds
 LINGER = (
-    5.0  # seconds that process 0 stays for the others to hear the verdict: it holds their store
+    5.0  # seconds that process 0 waits for the others to hear the verdict: it hosts their store
 )
 
 _watch: "Watch | None" = None
@@ -41,16 +42,17 @@ _watch: "Watch | None" = None
 def together(*alike: type[BaseException], patience: float = 30.0, stall: float = 3600.0):
     """A block in which the processes of a job watch each other (see the top of this file).
 
-    Whatever error ends it in one process ends all of them there and then, so it must be the
-    innermost of what is to be closed: the others may not come to close theirs. SystemExit, and
-    what is in `alike`, come on all processes at the same step and just pass. The outermost block
-    counts, and is left when all have come to its end.
+    An error in one process ends all processes at once, and the others may not close their
+    resources. So this must be the innermost context manager. SystemExit, and the exceptions in
+    `alike`, occur on all processes at the same step, so they just propagate. Only the outermost
+    block watches; it returns when all processes have reached its end. Raises FirthError if the
+    processes cannot connect.
     """
     global _watch
     outermost = _watch is None and job.count() > 1
     if outermost:
         _watch = Watch(patience, stall)
-    elif _watch is not None:  # a loop begins: its steps are counted anew
+    elif _watch is not None:  # a new loop counts its steps from the start
         _watch.lap, _watch.planned = _watch.lap + 1, 0
     try:
         yield
@@ -60,7 +62,7 @@ def together(*alike: type[BaseException], patience: float = 30.0, stall: float =
         if _watch is not None:
             _watch.fail(error)
         raise
-    finally:  # not reached by what `fail` ends
+    finally:  # `fail` ends the process, so it does not come here
         if outermost:
             _watch.leave()
             _watch = None
@@ -69,9 +71,10 @@ def together(*alike: type[BaseException], patience: float = 30.0, stall: float =
 def agreed(step: int, terminated: threading.Event, overdue: bool) -> str:
     """What all do after this step: "stop" (SIGTERM to any), "save" (process 0's clock), or "".
 
-    Call it after every step, when the metrics of the one before are on the host. Takes effect two
-    steps after process 0 wished it, and needs no collective: nobody is two steps ahead of
-    process 0, since a step's metrics are sums over all, so all read what it wrote before.
+    Call it after every step, with the metrics of the step before on the host. It takes effect two
+    steps after process 0 asks for it, and needs no collective. No process is two steps ahead of
+    process 0, since the metrics of a step are sums over all processes. So all read the request in
+    time.
     """
     wish = "stop" if terminated.is_set() else "save" if overdue else ""
     return wish if _watch is None else _watch.agreed(step, terminated, wish)
@@ -86,13 +89,13 @@ class Watch:
         self.names = job.gather(socket.gethostname())
         self.step = 0
         self.terminated = threading.Event()  # the loop's own, once it runs
-        self.lap, self.planned = 0, 0  # process 0 wishes nothing new before this step
-        self.ended: dict | None = None  # the end that this process asks for
+        self.lap, self.planned = 0, 0  # process 0 makes no new request before step `planned`
+        self.ended: dict | None = None  # the verdict that this process asks for
         self.over = False
-        self.news = threading.Event()  # something that cannot wait for the next beat
+        self.news = threading.Event()  # set for an event that cannot wait for the next beat
         self.ending = threading.Lock()
         self.lost: set[int] = set()  # processes whose connection closed
-        self.beats: dict[int, dict] = {}  # the last of each
+        self.beats: dict[int, dict] = {}  # the last beat of each process
         self.moved = time.monotonic()
         try:
             self.links = self._connect()
@@ -104,10 +107,10 @@ class Watch:
             threading.Thread(target=self._listen, args=(number, lines), daemon=True).start()
         threading.Thread(target=self._run, name="firth watch", daemon=True).start()
 
-    # ------------------------------------------------------------------- the loop's side
+    # --------------------------------------------------------- called by the loop's thread
 
     def agreed(self, step: int, terminated: threading.Event, wish: str) -> str:
-        """See `agreed` above."""
+        """The function `agreed`, for a job of several processes."""
         self.step, self.terminated = step, terminated
         folder = f"firth/agreed/{self.lap}"
         if self.number == 0 and wish and step >= self.planned:
@@ -116,9 +119,9 @@ class Watch:
         return "".join(w for _, w in job.client().key_value_dir_get(f"{folder}/{step}/"))
 
     def fail(self, error: BaseException) -> None:
-        """Tell all why this process ends, and end by the verdict that comes back."""
+        """Report why this process ends, then end with the verdict that comes back."""
         if isinstance(error, jax.errors.JaxRuntimeError):
-            time.sleep(self.patience + 3 * BEAT)  # likely the echo of a death: let that be named
+            time.sleep(self.patience + 3 * BEAT)  # likely caused by a death: let the watch name it
         if isinstance(error, FirthError):
             ended = {"code": 2, "why": f": {error}"}
         else:
@@ -131,19 +134,19 @@ class Watch:
         self._end(self._of(self.number, **ended))  # process 0 did not answer
 
     def leave(self) -> None:
-        """Return when all have come here; whoever goes away afterwards has not died."""
+        """Return when all processes have called it; a connection closed later is no death."""
         job.gather("leaves")
         self.over = True
-        job.gather("has left")  # so nobody closes a connection that is still watched
+        job.gather("has left")  # so that no process closes a connection that is still watched
         self.news.set()
         for link, _ in self.links.values():
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
 
-    # ----------------------------------------------------------------- the threads' side
+    # ------------------------------------------------------------ called by other threads
 
     def _connect(self) -> dict[int, tuple[socket.socket, TextIO]]:
-        """A connection, and what comes from it, of process 0 with every other process."""
+        """{process: (connection, lines received)}, between process 0 and every other process."""
         if self.number:
             _, port, word = json.loads(job.gather()[0])
             link = socket.create_connection((job.coordinator(), port), timeout=self.patience)
@@ -151,7 +154,7 @@ class Watch:
             link.sendall(f"{word} {self.number}\n".encode())
             return {0: (link, link.makefile())}
         server = socket.create_server(("", 0), backlog=self.count)
-        word = secrets.token_hex(16)  # so that nobody else passes for a process
+        word = secrets.token_hex(16)  # so that no stranger can pose as a process
         job.gather(json.dumps(["watch", server.getsockname()[1], word]))
         server.settimeout(self.patience)
         links = {}
@@ -159,9 +162,9 @@ class Watch:
             link, _ = server.accept()
             link.settimeout(self.patience)
             lines = link.makefile()
-            given, _, number = lines.readline().partition(" ")
+            received, _, number = lines.readline().partition(" ")
             link.settimeout(None)
-            if given == word:
+            if received == word:
                 links[int(number)] = link, lines
         server.close()
         return links
@@ -177,7 +180,7 @@ class Watch:
                 if beat["stop"] or beat["ended"]:
                     self.news.set()
         self.lost.add(number)
-        if self.number and not self.over:  # JAX aborts in a moment, as its store has gone too
+        if self.number and not self.over:  # JAX aborts in a moment, since its store is gone too
             self._end(self._dead(number))
         self.news.set()
 
@@ -187,7 +190,7 @@ class Watch:
             self.news.clear()
             if self.over:
                 return
-            asked = self.ended if self.number else None  # process 0 sends verdicts, not requests
+            asked = self.ended if self.number else None  # process 0 sends verdicts, never requests
             self._send({"step": self.step, "stop": self.terminated.is_set(), "ended": asked})
             verdict = self._verdict()
             if verdict and not self.over:
@@ -196,11 +199,11 @@ class Watch:
     def _send(self, beat: dict):
         line = json.dumps(beat).encode() + b"\n"
         for link, _ in self.links.values():
-            with contextlib.suppress(OSError):  # it will be found lost
+            with contextlib.suppress(OSError):  # its listener will mark it as lost
                 link.sendall(line)
 
     def _verdict(self) -> dict | None:
-        """Why all should end, or None while all is well."""
+        """The reason why all must end, or None while all is well."""
         beats = dict(self.beats)
         if self.number:
             if beats.get(0, {}).get("ended"):
@@ -228,14 +231,14 @@ class Watch:
         return None
 
     def _of(self, number: int, code: int, why: str) -> dict:
-        """The verdict that this process is the cause."""
+        """The verdict that process `number` is the cause."""
         step = self.step if number == self.number else self.beats.get(number, {}).get("step", 0)
         when = "" if code == 2 else f" after step {step}" if step else " before its first step"
         return {"code": code, "why": f"process {number} ({self.names[number]}){why}{when}"}
 
     def _end(self, verdict: dict):
-        """Say why, let the others know, and end without waiting for the device."""
-        self.ending.acquire()  # once
+        """Print the reason, tell the others, and end without waiting for the device."""
+        self.ending.acquire()  # never released: only one thread may end the process
         text = " ".join(verdict["why"].split())
         print(f"firth train: error: {text}", file=sys.stderr, flush=True)
         if self.number == 0:

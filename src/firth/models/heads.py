@@ -136,7 +136,7 @@ class Label(Head):
 
 def find_head(name: str) -> Head:
     """The head of that name; FirthError for one that is not known."""
-    return registry.find("head", name, HEADS)()
+    return registry.resolve("head", name, HEADS)()
 
 
 def key_of(name: str) -> str:

@@ -169,7 +169,7 @@ def family(name: str):
     that is not known.
     """
     if ":" in str(name):
-        return sys.modules[registry.find("model.family", name, {}).__module__]
+        return sys.modules[registry.resolve("model.family", name, {}).__module__]
     if name not in FAMILIES:
         raise FirthError(f"model.family={name!r} is unknown; Firth knows {', '.join(FAMILIES)}")
     return importlib.import_module(FAMILIES[name])
@@ -259,7 +259,7 @@ def to_layout(params: dict, scan: bool) -> dict:
     }
 
 
-def overlay(params: dict, loaded: dict, source: str) -> tuple[dict, list[str]]:
+def load_into(params: dict, loaded: dict, source: str) -> tuple[dict, list[str]]:
     """Lay loaded parameters over fresh ones; returns them and the names that stayed fresh.
 
     Whole heads may be missing from `loaded`, or be left out because the new task has another

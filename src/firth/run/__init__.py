@@ -1,1 +1,1 @@
-"""What a run is made of: its parts by a config, the compiled step, evaluation."""
+"""The parts of a run: those built from a config, the compiled step, evaluation."""

@@ -1,9 +1,9 @@
-"""Evaluation: held-out losses of pretraining, a task's own metrics, and what recipes add.
+"""Evaluation: held-out losses of pretraining, metrics of tasks, and evaluators of recipes.
 
 firth evaluate --workdir runs/mini [--step N]
 
-A run's own evaluator measures its held-out sets. A recipe adds others by name, each with how often
-it runs and its own options:
+A run's own evaluator measures its held-out sets. A recipe adds others by name, each with its
+interval in steps and its own options:
 
     config.evals.blanks = dict(type="my_module:Blanks", every=1000, texts="blanks.txt")
 
@@ -34,7 +34,7 @@ from firth.storage.remote import is_url
 from firth.training import metrics as pairs
 from firth.training import partition
 from firth.training.checkpoint import Checkpoints
-from firth.training.remote_workdir import fetch, put_back
+from firth.training.remote_workdir import download_workdir, upload_files
 from firth.training.state import TrainState
 
 EVALUATION_SEED = 0x0F1E  # the masks of held-out text are the same at every evaluation
@@ -44,9 +44,10 @@ EVALUATORS = {"heldout": "firth.run.evaluator:Heldout"}
 
 
 class Evaluator(abc.ABC):
-    """Measures a state of training; `options` are those of its entry in the recipe.
+    """Measures a train state; `options` are those of its entry in the recipe.
 
-    `experiment` is the run's parts, `mesh` the devices that the state lies on.
+    `experiment` holds the parts of the run; `mesh` has the devices of the state. Raises FirthError
+    for an unknown option.
     """
 
     def __init__(self, experiment, config, mesh, **options):
@@ -56,11 +57,11 @@ class Evaluator(abc.ABC):
 
     @abc.abstractmethod
     def run(self, state) -> dict[str, float]:
-        """{metric: value} of a `TrainState`; all processes call it."""
+        """{metric: value} of a `TrainState`; all processes must call it."""
 
 
 class Heldout(Evaluator):
-    """Measures parameters on every held-out set of a run that has labels or needs none."""
+    """Measures parameters on every held-out set with labels, or any set in pretraining."""
 
     def __init__(self, experiment, config, mesh, **options):
         super().__init__(experiment, config, mesh, **options)
@@ -70,7 +71,7 @@ class Heldout(Evaluator):
 
         memory = config.eval.get("memory", 0)
 
-        def fresh():  # what the first batch of a held-out set continues from
+        def fresh():  # the memory before the first batch of a held-out set
             carry = objective.carry(model, config.eval.batch_size, memory)
             return {"carry": carry} if carry else {}
 
@@ -88,12 +89,12 @@ class Heldout(Evaluator):
             rows = {name: batch[name] for name in ("example", "weight", "labels") if name in batch}
             return measured, rows | {"logits": logits}
 
-        # Predictions of all hosts come to each of them; what is remembered stays where it is.
+        # Each host gets the predictions of all hosts; a model's memory keeps its sharding.
         whole = NamedSharding(mesh, PartitionSpec()) if task else None
         self._pass = jax.jit(bound(model, predict if task else measure), out_shardings=whole)
 
     def run(self, state) -> dict[str, float]:
-        """{"<set>/<metric>": value}: means of the objective's metrics, then the task's own."""
+        """{"<set>/<metric>": value}: means of the objective's metrics and the task's metrics."""
         sets, task = self.experiment.heldout, self.experiment.task
         return {
             f"{name}/{metric}": value
@@ -105,19 +106,19 @@ class Heldout(Evaluator):
     def measure(self, params, name: str):
         """One pass over the held-out set `name`: ({metric: value}, predictions).
 
-        Metrics are missing where labels are. Predictions are, in file order, the class int [n] or
-        the score float [n] of every example of a task, and None in pretraining.
+        A set without labels has no metrics. Predictions of a task are the classes, int [n], or
+        the scores, float [n], of all examples in file order; in pretraining they are None.
         """
         task, total, columns = self.experiment.task, {}, []
         carry = {} if task else self._fresh()
         for batch in self.experiment.heldout[name]():
             on_device = partition.put_batch(batch, self.mesh)
-            measured, found = self._pass(params, on_device | carry)
+            measured, outputs = self._pass(params, on_device | carry)
             total = pairs.add(total, jax.device_get(measured))
             if not task:
-                carry = found
+                carry = outputs
             else:
-                rows = jax.device_get(found)
+                rows = jax.device_get(outputs)
                 labels = rows.get("labels", np.zeros(len(rows["logits"])))
                 real = rows["weight"] > 0
                 columns.append((rows["example"][real], rows["logits"][real], labels[real]))
@@ -137,7 +138,10 @@ class Heldout(Evaluator):
 
 
 class Evaluators:
-    """All evaluators of a run: its own, called "", and those that the recipe names."""
+    """All evaluators of a run: its own, called "", and those of the recipe.
+
+    Raises FirthError for an unknown evaluator or option.
+    """
 
     def __init__(self, experiment, config, mesh):
         self.best = experiment.best
@@ -146,22 +150,23 @@ class Evaluators:
         for name, entry in config.get("evals", {}).items():
             options = dict(entry)
             kind, self.every[name] = options.pop("type", ""), options.pop("every", 0)
-            found = registry.find(f"evals.{name}.type", kind, EVALUATORS)
-            self.evaluators[name] = found(experiment, config, mesh, **options)
+            evaluator = registry.resolve(f"evals.{name}.type", kind, EVALUATORS)
+            self.evaluators[name] = evaluator(experiment, config, mesh, **options)
 
     def due(self, step: int, last: bool) -> list[str]:
-        """Which evaluators run after this step; all of them after the last."""
+        """Names of the evaluators that run after this step; after the last step, all run."""
         return [name for name, every in self.every.items() if last or (every and step % every == 0)]
 
     def run(self, state, names: list[str]) -> dict[str, float]:
-        """What these evaluators measure, the names of the recipe's own before their metrics.
+        """{metric: value} of these evaluators; those of the recipe prefix "<name>/".
 
-        Raises FirthError where the metric that chooses the best checkpoint is not measured.
+        Raises FirthError if the run's own evaluator lacks the metric that chooses the best
+        checkpoint.
         """
         results = {}
         for name in names:
-            found = self.evaluators[name].run(state)
-            results |= {f"{name}/{metric}" if name else metric: v for metric, v in found.items()}
+            own = self.evaluators[name].run(state)
+            results |= {f"{name}/{metric}" if name else metric: v for metric, v in own.items()}
         if "" in names and self.best and self.best not in results:
             raise FirthError(
                 f"checkpoint.best={self.best!r} is not measured; there are {', '.join(results)}"
@@ -170,12 +175,12 @@ class Evaluators:
 
 
 def with_options(model, options) -> nn.Module:
-    """The model with other options of its body, as `eval.model` names them; the same parameters.
+    """The model with the options of `eval.model` in its body; its parameters stay the same.
 
-    Transformer-XL is measured with distances clamped and sight of equal length (`clamp_len`,
-    `same_length`), though it is trained with neither (Dai et al. 2019, section 4.1 and the released
-    scripts). Raises FirthError for a field that the body does not have, and for one that changes
-    what its parameters are.
+    Transformer-XL, for instance, is trained without `clamp_len` and `same_length`, but evaluated
+    with clamped distances and a context of equal length (Dai et al. 2019, section 4.1 and the
+    released scripts). Raises FirthError for a field that the body lacks, and for one that changes
+    its parameters.
     """
     if not options:
         return model
@@ -188,32 +193,32 @@ def with_options(model, options) -> nn.Module:
     other = model.clone(encoder=model.encoder.clone(config=config))
     if _shapes(model) != _shapes(other):
         raise FirthError(
-            f"eval.model={dict(options)} makes other parameters than were trained: only what says "
-            "how they are used may differ in evaluation, such as clamp_len or same_length"
+            f"eval.model={dict(options)} makes other parameters than were trained; evaluation may "
+            "change only how they are used, as with clamp_len or same_length"
         )
     return other
 
 
 def _shapes(model):
     """{path: (shape, dtype)} of a model's parameters."""
-    made = jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 8), jnp.int32))
-    return {name: (leaf.shape, leaf.dtype) for name, leaf in flatten_dict(made["params"]).items()}
+    shapes = jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 8), jnp.int32))
+    return {name: (leaf.shape, leaf.dtype) for name, leaf in flatten_dict(shapes["params"]).items()}
 
 
 def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, float]:
     """Measure one checkpoint of a workdir: that of `step`, else the best, else the newest.
 
-    `changes` are fields to measure it by other than it was trained with, as on the command line:
+    `changes` override fields for the evaluation, as on the command line:
     "--config.data.heldout_store=test/". Writes `evaluation.json`, and for a task
     `predictions/<split>.tsv` of every split but train, in GLUE's submission format. Raises
-    FirthError for a folder or URL that is no workdir.
+    FirthError for a folder or URL that is no workdir, and for bad `changes`.
     """
     if is_url(workdir):
-        copy = fetch(workdir)
-        found = evaluate(copy, step, changes)
+        copy = download_workdir(workdir)
+        results = evaluate(copy, step, changes)
         written = [copy / "evaluation.json", *(copy / "predictions").glob("*.tsv")]
-        put_back(copy, workdir, [path.relative_to(copy).as_posix() for path in written])
-        return found
+        upload_files(copy, workdir, [path.relative_to(copy).as_posix() for path in written])
+        return results
     workdir = Path(workdir)
     config, changed = recipe.remeasured(recipe.read(workdir), changes)
     mesh = partition.create_mesh(config.mesh)
@@ -221,18 +226,18 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)
     step, params = saves.restore_params(step)
     params = jax.device_put(params, partition.shardings_of(params, mesh))
-    evaluators, found = Evaluators(run, config, mesh), {}
+    evaluators, results = Evaluators(run, config, mesh), {}
     for name in run.heldout:
         means, predictions = evaluators.evaluators[""].measure(params, name)
         if not run.task or name.startswith("dev"):
-            found |= {f"{name}/{metric}": value for metric, value in means.items()}
+            results |= {f"{name}/{metric}": value for metric, value in means.items()}
         if run.task and job.leads():
             (workdir / "predictions").mkdir(exist_ok=True)
             path = workdir / "predictions" / f"{name}.tsv"
             write_predictions(path, run.task, predictions)
     state = TrainState(jnp.asarray(step), jnp.zeros((), jnp.int32), params, (), {})
     added = [name for name in evaluators.evaluators if name]
-    found = {"step": step, **changed, **found, **evaluators.run(state, added)}
+    results = {"step": step, **changed, **results, **evaluators.run(state, added)}
     if job.leads():
-        write_text(workdir / "evaluation.json", json.dumps(found, indent=2) + "\n")
-    return found
+        write_text(workdir / "evaluation.json", json.dumps(results, indent=2) + "\n")
+    return results

@@ -1,7 +1,7 @@
-"""From a config to the things that a run is made of: tokenizer, model, objective, data.
+"""From a config to the parts of a run: tokenizer, model, objective, data.
 
-Everything is built by name from a section of the config, so that objective, body and view are
-independent fields. What does not fit together is refused here, with the reason.
+Each part is built by name from a section of the config, so objective, body and view are independent
+fields. Parts that do not fit together raise FirthError here, with the reason.
 """
 
 import dataclasses
@@ -36,31 +36,31 @@ Batch = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What `train` and `evaluate` work with.
+    """The parts of a run that `train` and `evaluate` use.
 
     `batch(step)` gives this process's rows of a training batch; `heldout[name]()` iterates once
     over this process's share of an evaluation set. `task` is None in pretraining. `spec` is the
-    config's model section with everything filled in. `initial` holds the parameters to start from
-    (nested, layers unrolled) as far as there are any.
+    config's model section with all fields filled in. `initial` holds the loaded parameters to start
+    from (nested, layers unrolled); it may be empty or partial.
     """
 
     model: Model
     spec: dict
     objective: Objective
     tokenizer: Tokenizer
-    steps: int  # of the whole schedule
+    steps: int  # in the whole schedule
     batch: Callable[[int], Batch]
     heldout: dict[str, Callable[[], Iterator[Batch]]]
     evaluate_every: int
     best: str  # the metric that chooses the best checkpoint, "" for none
     task: Task | None = None
     initial: dict = dataclasses.field(default_factory=dict)
-    stores: tuple[Store, ...] = ()  # what the batches are read from
-    fresh: tuple[str, ...] = ()  # expressions of parameters of the body that no weights have
+    stores: tuple[Store, ...] = ()  # sources of the batches
+    fresh: tuple[str, ...] = ()  # expressions for parameters of the body that the weights lack
 
     @property
     def generator(self) -> dict | None:
-        """{model: its spec, tied} of a generator that is trained beside the model, or None."""
+        """{"model": spec, "tied": ...} of a generator trained beside the model, or None."""
         parts = self.objective.parts(self.spec)
         if not parts.get("generator"):
             return None
@@ -68,9 +68,10 @@ class Experiment:
 
 
 def build(config, mesh, cache: Path | None = None) -> Experiment:
-    """Build the parts of a run on a mesh of devices, which says what rows this process reads.
+    """Build the parts of a run; the mesh of devices decides which rows this process reads.
 
-    `cache` is a file where views may note the sizes of epochs.
+    `cache` is a file in which views may store the sizes of epochs. Raises FirthError for a config
+    whose parts do not exist or do not fit together.
     """
     initial = read_model(config.init_from) if config.init_from else None
     index, count = partition.own_slice(mesh)
@@ -130,7 +131,7 @@ def _pretraining(config, initial, own, cache) -> Experiment:
 
 
 def _measured(config, spec):
-    """The data section of evaluation, whose rows are `eval.length` long where that is set."""
+    """The data section for evaluation, with `eval.length` as its length if that is set."""
     length = config.eval.get("length", 0)
     if length > longest(spec):
         raise FirthError(
@@ -148,7 +149,7 @@ def _finetuning(config, initial, own) -> Experiment:
     spec = model_spec(config, initial, tokenizer)
     if config.get("settings", spec["family"]) != spec["family"]:
         log.info(
-            "the weights are of family %s, the settings those of %s's paper: see the argument "
+            "the weights are of family %s, but the settings come from %s's paper: see the argument "
             "`family` of finetune.py",
             spec["family"],
             config.settings,
@@ -156,9 +157,9 @@ def _finetuning(config, initial, own) -> Experiment:
     module = family(spec["family"])
     fresh = ()
     if classifies_pooled(module.Config):
-        spec["pooler"] = True  # what the classifier stands on
+        spec["pooler"] = True  # the input of the classifier
         if initial is None or "pooler" not in initial.params.get("encoder", {}):
-            fresh = ("^encoder/pooler/",)  # nobody has trained it, so freezing it says nothing
+            fresh = ("^encoder/pooler/",)  # untrained, so `freeze` does not apply to it
 
     def read(split):
         examples = load_split(task, split, data.dir or None)
@@ -191,12 +192,12 @@ def _finetuning(config, initial, own) -> Experiment:
 
 
 def create_model(spec: dict, objective, num_labels: int = 2) -> Model:
-    """The body of `spec` with what the objective needs: heads, and perhaps a second model."""
+    """The body of `spec` with the heads of the objective, and its second model if it has one."""
     return create(spec, objective.heads, num_labels, **objective.parts(spec))
 
 
 def _initial(saved: Saved | None, objective, spec: dict) -> dict:
-    """Parameters to start from: the weights of `init_from` over what the objective brings."""
+    """Parameters to start from: the weights of `init_from` over those of the objective."""
     return objective.initial(spec) | (saved.params if saved else {})
 
 
@@ -224,7 +225,7 @@ def _task(data) -> Task:
 
 
 def _task_tokenizer(data, initial) -> Tokenizer:
-    """The tokenizer that the config names, or the one that came with the weights."""
+    """The tokenizer that the config names, else that of the weights."""
     path = data.tokenizer or (initial and initial.tokenizer_path)
     if not path:
         raise FirthError("set data.tokenizer, or init_from to weights that come with a tokenizer")
@@ -234,13 +235,16 @@ def _task_tokenizer(data, initial) -> Tokenizer:
 def create_objective(
     spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model
 ):
-    """The objective that `spec.name` names, with its other fields; see `objective.Sources`."""
+    """Build the objective `spec.name` from the other fields of `spec`; see `objective.Sources`.
+
+    Raises FirthError for an unknown name or field, and for a body that it cannot train.
+    """
     fields = dict(spec)
     name = fields.pop("name")
-    found = registry.find("objective.name", name, OBJECTIVES)
-    fields.pop("static", None)  # how the corruption is keyed is the step's business
+    kind = registry.resolve("objective.name", name, OBJECTIVES)
+    fields.pop("static", None)  # the train step reads it: it decides the key of the corruption
     try:
-        objective = found.from_config(fields, Sources(tokenizer, task, body or {}, counts, load))
+        objective = kind.from_config(fields, Sources(tokenizer, task, body or {}, counts, load))
     except TypeError as error:
         raise FirthError(f"objective {name!r}: {error}") from None
     _check_direction(name, objective, body)
@@ -248,7 +252,7 @@ def create_objective(
 
 
 def _check_direction(name: str, objective, body: dict | None):
-    """Refuse masked words for a body that sees one side, and next words for one that sees both."""
+    """Raise FirthError if the body is causal and the objective bidirectional, or vice versa."""
     direction = objective.bidirectional
     if direction is None or not body:
         return
@@ -258,7 +262,7 @@ def _check_direction(name: str, objective, body: dict | None):
         raise FirthError(
             f"objective {name!r} cannot train model.family={body['family']!r}, which sees {sees}: "
             + (
-                "a masked word could not be told from what follows it; use objective.name=clm"
+                "it could not use the tokens after a masked word; use objective.name=clm"
                 if causal
                 else "it would read the next word instead of predicting it; use mlm, rtd or plm"
             )
@@ -268,7 +272,7 @@ def _check_direction(name: str, objective, body: dict | None):
 def model_spec(config, initial, tokenizer: Tokenizer) -> dict:
     """The model section with the vocabulary filled in.
 
-    Raises FirthError when the vocabulary is larger than the model's table, or a row longer than
+    Raises FirthError if the vocabulary is larger than the model's table, or a row is longer than
     its positions.
     """
     spec = dict(config.model)

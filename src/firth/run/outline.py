@@ -1,7 +1,7 @@
-"""A pretraining run without its data: what `plan` and the benches know before there is any.
+"""A pretraining run without its data, for `plan` and the benchmarks.
 
-Model, objective and the shapes of a batch are those of the run itself. A `Vocabulary` of the
-published size is there for the tokenizer, and nothing for the store.
+The model, the objective and the shapes of a batch are those of the run itself. A `Vocabulary` of
+the published size stands in for the tokenizer; there is no store.
 """
 
 import dataclasses
@@ -22,9 +22,10 @@ FREE = 6  # the first id of `Vocabulary` that is a word
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """What objectives ask of a tokenizer, where there is none yet: ids without their tokens.
+    """A stand-in for a tokenizer that does not exist yet: it has ids, but no tokens.
 
-    It has the usual special tokens, and every token begins a word. It encodes no text.
+    It has the attributes that objectives read, with the usual special tokens. Every token begins a
+    word. It cannot encode text.
     """
 
     vocab_size: int
@@ -48,11 +49,11 @@ class Vocabulary:
 
 @dataclasses.dataclass(frozen=True)
 class Outline:
-    """The parts of a run that do not hang on data.
+    """The parts of a run that do not depend on data.
 
-    `spec` is the model section with everything filled in. `batch` gives the shape of every array
-    of a global batch, `jax.ShapeDtypeStruct` [config.batch_size, ...]. `assumed` says in sentences
-    what the config leaves open and was filled in.
+    `spec` is the model section with all fields filled in. `batch` gives the shape of every array
+    of a global batch, `jax.ShapeDtypeStruct` [config.batch_size, ...]. `assumed` lists, in words,
+    the values filled in for fields that the config leaves open.
     """
 
     config: object
@@ -64,19 +65,19 @@ class Outline:
 
     @property
     def steps(self) -> int:
-        """Updates of the run: those of the whole schedule, or as many as `until` says."""
+        """Updates of the run: `until` if it is set, else those of the whole schedule."""
         return self.config.get("until", 0) or self.config.steps
 
 
 def outline(config) -> Outline:
     """The outline of a pretraining recipe.
 
-    A vocabulary that the data would bring has the size of the family's published one, and a teacher
-    that is not named is a BERT of the student's width and twice its depth (for DistilBERT the
+    If the config leaves the vocabulary to the data, it has the family's published size. If no
+    teacher is named, it is a BERT of the student's width and twice its depth (for DistilBERT the
     published BERT-base).
 
-    Raises FirthError for one of fine-tuning, whose length depends on its examples, and as
-    `experiment.build` does for parts that do not fit together.
+    Raises FirthError for a fine-tuning recipe, whose length depends on its examples, and for parts
+    that do not fit together, as `experiment.build` does.
     """
     if config.data.get("task"):
         raise FirthError(
@@ -91,15 +92,15 @@ def outline(config) -> Outline:
         assumed.append(f"a vocabulary of {vocab_size:,} tokens, as published (model.vocab_size)")
     tokenizer = Vocabulary(vocab_size)
     spec = experiment.model_spec(config, None, tokenizer)
-    given, load = config.objective, read_model
-    if given.name == "distill" and not given.teacher:
+    fields, load = config.objective, read_model
+    if fields.name == "distill" and not fields.teacher:
         teacher = stand_in_teacher(spec)
-        given, load = dict(given) | {"teacher": "assumed"}, lambda _: teacher
+        fields, load = dict(fields) | {"teacher": "assumed"}, lambda _: teacher
         layers, width = (teacher.spec[name] for name in ("num_layers", "hidden_size"))
         known = ", the published BERT-base" if (layers, width) == bert.SIZES["base"] else ""
         assumed.append(f"a BERT of {layers} layers, {width} wide{known}, as teacher")
     objective = experiment.create_objective(
-        given, tokenizer, body=spec, counts=lambda: np.ones(vocab_size, np.int64), load=load
+        fields, tokenizer, body=spec, counts=lambda: np.ones(vocab_size, np.int64), load=load
     )
     objective.check(config.data)
     return Outline(

@@ -1,7 +1,7 @@
-"""What a run compiles: the train step and the initial state, laid out over a mesh.
+"""The functions that a run compiles: the train step and the initial state, sharded over a mesh.
 
-The loop runs it, `firth plan --compile` compiles it for chips that are not here, and the benches
-time it: all the same function.
+The loop runs them, `firth plan --compile` compiles them for chips of other machines, and the
+benchmarks time them: all use the same functions.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ from firth.training.state import TrainState
 class Program:
     """The jitted functions of a run on one mesh.
 
-    `init()` gives the state of step 0, `step(state, batch)` the next one with metrics and squared
-    gradient norms, and takes the state's memory. `state` is its tree of ShapeDtypeStruct with
-    their shardings, `shardings` those alone.
+    `init()` returns the state of step 0. `step(state, batch)` returns the next state, metrics and
+    squared gradient norms; it donates the buffers of the old state. `state` is the tree of
+    ShapeDtypeStruct with shardings, `shardings` that of the shardings alone.
     """
 
     init: Callable[[], TrainState]
@@ -36,11 +36,11 @@ class Program:
 
 
 def lay_out(model, objective, config, steps: int, mesh, fresh: tuple[str, ...] = ()) -> Program:
-    """The program of a model and its objective, by a config, on a mesh.
+    """The program of a model and its objective on a mesh.
 
-    `steps` is the length of the schedule. The mesh may be of devices that are only described (for
-    compiling ahead of time). `fresh`: expressions of parameters that are trained whatever the
-    config freezes.
+    `steps` is the length of the schedule. The mesh may hold devices of a described topology, for
+    compiling ahead of time. `fresh` holds expressions for parameters that are trained even if the
+    config freezes them.
     """
     optimizer = optim.create_optimizer(config.optimizer, objective.frozen, fresh)
     schedule = optim.create_schedule(config.schedule, steps)
@@ -70,7 +70,7 @@ def lay_out(model, objective, config, steps: int, mesh, fresh: tuple[str, ...] =
 
 
 def check_rows(config, mesh):
-    """Refuse a batch that the devices, micro-batches or processes do not divide."""
+    """Raise FirthError if devices, micro-batches or processes do not divide the batch."""
     rows = mesh.shape["data"] * mesh.shape["fsdp"] * config.accumulate
     if config.batch_size % rows or config.batch_size % jax.process_count():
         raise FirthError(
@@ -81,11 +81,11 @@ def check_rows(config, mesh):
 def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()):
     """The train step: a pure function (state, batch) -> (state, metrics, squared norms).
 
-    Metrics are {name: (sum, weight)}; the norms are one number a parameter, so that the host can
-    name the tensor in which a value stopped being finite. Such a step changes no parameter and
-    empties the memory, and so does one whose loss is a spike.
-    `mesh` is that of the devices that it runs on; without, nothing says where anything lies.
-    `fresh` is as `lay_out` has it.
+    Metrics are {name: (sum, weight)}. There is one squared norm for each parameter, so that the
+    host can name the tensor with a non-finite value. Such a step changes no parameter and empties
+    the model's memory; so does a step whose loss is a spike.
+    `mesh` holds the devices of the step; without it, the step sets no shardings. `fresh` is as in
+    `lay_out`.
     """
     static = config.objective.get("static", False)
     policy = recovery.read_policy(config)
@@ -95,7 +95,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     gradient = over_data(gradient, objective, frozen, config, mesh)
 
     def scatter(tree):
-        """Lay parameters or gradients out as the moments are: under ZeRO-1, over `data` too."""
+        """Shard parameters or gradients as the moments: under ZeRO-1, over `data` as well."""
         if mesh is None or not config.mesh.zero1:
             return tree
         specs = partition.moment_specs(tree, frozen(tree), mesh)
@@ -106,11 +106,11 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
         )
 
     def step(state, batch):
-        # Every random choice hangs on (seed, step), or for static masks on the example alone.
+        # Random choices depend on (seed, step) alone; static masks depend on the example alone.
         seed = jax.random.key(config.seed, impl=config.rng)
         corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(seed, state.step))
         batch = objective.corrupt(batch, seed if static else corrupt_key)
-        weights = objective.weights(batch)  # of the whole batch: accumulation stays exact
+        weights = objective.weights(batch)  # of the whole batch, so that accumulation is exact
         if state.carry:
             batch |= {"carry": state.carry}
         (loss, measured, grads), carry = gradient(state.params, batch, weights, dropout_key)
@@ -121,15 +121,15 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
         updates, opt_state = optimizer.update(grads, state.opt_state, old_params)
         params = optax.apply_updates(old_params, jax.tree.map(lambda u: -rate * u, updates))
 
-        finite, spike, losses = recovery.judge(state.losses, loss, squares, policy.deviations)
+        finite, spike, losses = recovery.check_loss(state.losses, loss, squares, policy.deviations)
         counts = finite & ~spike
         new = (params, opt_state, carry[0] if carry else {})
-        # The next batch does not go on where the memory before this one ended.
+        # A skipped step empties the memory: the next batch does not continue the text before it.
         empty = objective.carry(model, len(batch["mask"]))
         old = (old_params, state.opt_state, empty)
-        kept = jax.tree.map(lambda new, old: jnp.where(counts, new, old), new, old)
-        kept = scatter(kept[0]), *kept[1:]
-        state = TrainState(state.step + 1, state.skipped + ~counts, *kept, losses)
+        chosen = jax.tree.map(lambda new, old: jnp.where(counts, new, old), new, old)
+        chosen = scatter(chosen[0]), *chosen[1:]
+        state = TrainState(state.step + 1, state.skipped + ~counts, *chosen, losses)
         measured |= {
             "loss": (loss, jnp.ones(())),
             "grad_norm": (jnp.sqrt(squares.sum()), jnp.ones(())),
@@ -146,9 +146,9 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
 def make_gradient(model, objective, frozen, config):
     """Function (params, batch, weights, key) -> ((loss, metrics, gradient), carry).
 
-    `frozen` makes a tree of bool of one of parameters, True where nothing is learned.
-    `weights` are what each term of the loss is divided by, `key` is that of dropout. The carry is a
-    list: that of the next batch, or nothing.
+    `frozen` maps a tree of parameters to a tree of bool, True for frozen ones. Each term of the
+    loss is divided by its entry of `weights`; `key` is the dropout key. The carry is a list with
+    the carry of the next batch, or an empty one.
     """
     losses_of = bound(model, functools.partial(objective.losses, train=True))
 
@@ -186,10 +186,10 @@ def make_gradient(model, objective, frozen, config):
 
 
 def split_rows(x, n: int):
-    """[B, ...] to [n, B/n, ...], each device keeping a share of its own rows in every part."""
+    """[B, ...] to [n, B/n, ...]; every part has an equal share of each device's rows."""
     return x.reshape(x.shape[0] // n, n, *x.shape[1:]).swapaxes(0, 1)
 
 
 def join_rows(x):
-    """The inverse: [n, B/n, ...] to [B, ...]."""
+    """The inverse of `split_rows`: [n, B/n, ...] to [B, ...]."""
     return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])

@@ -1,11 +1,12 @@
-"""Gradients summed over the `data` axis once a step, in a dtype of choice.
+"""Reduction of gradients over the `data` axis, once a step, in a dtype of choice.
 
-The partitioner sums wherever a product leaves partial sums: in the dtype of that product, a tied
-word table once for every use of it, and all parameters again for every micro-batch. Where a mesh
-has `data` alone, every device here differentiates its own rows instead, micro-batches and all, and
-one sum comes last; under ZeRO-1 each device gets the part of it that its moments need (Rajbhandari
-et al. 2020, section 5). On other meshes, and for rows that are not alike, it is the partitioner's:
-XLA's cannot (of jaxlib 0.10) cut a gather over `fsdp` or `tensor` within such a region.
+The partitioner reduces after each product that leaves partial sums, in the dtype of that product.
+It reduces a tied word table once for every use, and all parameters again for every micro-batch.
+On a mesh with `data` alone, each device here differentiates its own rows instead, in all
+micro-batches, and one reduction follows. Under ZeRO-1 it is a reduce-scatter: each device gets the
+part that its moments need (Rajbhandari et al. 2020, section 5). On other meshes, and for objectives
+that treat rows by their position in the batch, the partitioner reduces: in jaxlib 0.10, XLA cannot
+partition a gather over `fsdp` or `tensor` within such a region.
 """
 
 import jax
@@ -18,9 +19,9 @@ from firth.training import partition
 
 DTYPES = ("float32", "bfloat16")
 
-# With these the TPU compiler splits a sum over the products that follow it in the backward pass,
-# instead of waiting for all. It can where a sum is of one array: only those smaller than a MiB,
-# biases and norms, are gathered into larger ones.
+# With these options the TPU compiler overlaps an all-reduce with the products that follow it in the
+# backward pass, instead of waiting for it. That works for an all-reduce of one array. So the
+# threshold lets only arrays below a MiB, biases and norms, be combined into larger ones.
 ASYNC = {
     "xla_enable_async_all_reduce": "true",
     "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": "true",
@@ -29,10 +30,11 @@ ASYNC = {
 
 
 def over_data(gradient, objective, frozen, config, mesh):
-    """`gradient` (from `program.make_gradient`) of a batch whose rows lie over `data`.
+    """`gradient` (from `program.make_gradient`) for a batch whose rows are divided over `data`.
 
-    `frozen` makes a tree of bool of one of parameters; the gradients of those are zero anyway.
-    Raises FirthError for a dtype that is unknown, or that nobody can promise.
+    `frozen` maps a tree of parameters to a tree of bool; gradients of frozen ones are zero and are
+    not reduced. Raises FirthError for an unknown `reduce_dtype`, and for one other than float32
+    where the partitioner reduces.
     """
     dtype = config.reduce_dtype
     if dtype not in DTYPES:
@@ -58,7 +60,7 @@ def over_data(gradient, objective, frozen, config, mesh):
                 (loss, measured, grads), carry = gradient(params, batch, weights, key)
             loss, measured = jax.lax.psum((loss, measured), "data")
             grads = jax.tree.map(
-                lambda g, stop, spec: g if stop else summed(g, spec, dtype), grads, still, specs
+                lambda g, stop, spec: g if stop else reduced(g, spec, dtype), grads, still, specs
             )
             return (loss, measured, grads), carry
 
@@ -68,7 +70,7 @@ def over_data(gradient, objective, frozen, config, mesh):
             mesh=mesh,
             in_specs=(P(), rows, P(), P()),
             out_specs=((P(), P(), specs), rows),
-            check_vma=False,  # or the derivative of a replicated parameter would be a sum already
+            check_vma=False,  # or JAX would already reduce the gradient of a replicated parameter
         )
         return run(params, batch, weights, key)
 
@@ -76,21 +78,21 @@ def over_data(gradient, objective, frozen, config, mesh):
 
 
 def partitioned(objective, mesh) -> str:
-    """Why the sum is left to the partitioner, or "" where it is not."""
+    """Why the partitioner must reduce the gradients, or "" if it need not."""
     if mesh.shape["data"] < mesh.size:
         return "mesh.fsdp or mesh.tensor cuts the parameters, too"
-    if objective.by_halves:  # what a row is hangs on its place in the batch
+    if objective.by_halves:  # the direction of a row depends on its position in the batch
         return "with objective.backwards the halves of a whole batch run in two directions"
     return ""
 
 
 def along_data(spec: P) -> P:
-    """What of a spec lies over `data`."""
+    """The spec without axes other than `data`."""
     return P(*(entry if entry == "data" else None for entry in spec))
 
 
-def summed(gradient, spec: P, dtype: str):
-    """The sum of every device's gradient over `data`, or this device's part of it by the spec."""
+def reduced(gradient, spec: P, dtype: str):
+    """The gradient summed over `data`, or this device's part of the sum if the spec has `data`."""
     sent = gradient.astype(dtype)
     if "data" in spec:
         dimension = tuple(spec).index("data")
@@ -101,9 +103,9 @@ def summed(gradient, spec: P, dtype: str):
 
 
 def compiler_options(config, mesh) -> dict[str, str]:
-    """What the step is compiled with: ASYNC for TPUs if the config says `reduce_async`.
+    """Compiler options of the step: ASYNC on TPUs if the config sets `reduce_async`, else {}.
 
-    Raises FirthError where the compiler does not know these options.
+    Raises FirthError if the compiler refuses these options.
     """
     if not config.reduce_async or mesh.devices.flat[0].platform != "tpu":
         return {}

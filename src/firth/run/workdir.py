@@ -1,4 +1,4 @@
-"""What a run writes into its workdir before it steps, and the lock that keeps others out."""
+"""The files that a run writes into its workdir before training, and the lock on the workdir."""
 
 import json
 import os
@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 
 from firth.models.heads import find_head
-from firth.storage.local import held, write_text
+from firth.storage.local import file_lock, write_text
 from firth.training.journal import describe_environment
 from firth.weights.description import NAME, Description, to_json
 
 
 def describe_run(run, workdir: Path):
-    """Write env.txt, and what reads the checkpoints later: model.json and the tokenizer."""
+    """Write env.txt, and model.json and the tokenizer, which readers of the checkpoints need."""
     write_text(workdir / "env.txt", describe_environment())
     description = Description(
         spec=run.spec,
@@ -30,5 +30,7 @@ def describe_run(run, workdir: Path):
 
 
 def lock_workdir(workdir: Path):
-    """Hold the workdir for this process."""
-    return held(workdir / ".lock", f"another run is using {workdir}; wait for it or choose another")
+    """Hold the lock on the workdir; raises FirthError if another run holds it."""
+    return file_lock(
+        workdir / ".lock", f"another run is using {workdir}; wait for it or choose another"
+    )

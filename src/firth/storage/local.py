@@ -1,4 +1,4 @@
-"""Files: read with errors that name the place, written whole or not at all, hashed, locked."""
+"""Local files: reading with clear errors, atomic writing, checksums and locks."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ from firth.errors import FirthError
 
 
 def read_json(path: Path, kind: type = dict):
-    """The JSON object (or `list`) in a file; FirthError naming the file, and where it breaks."""
+    """The JSON object (or `list`) in a file; FirthError names the file and the line of an error."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
@@ -28,12 +28,12 @@ def read_json(path: Path, kind: type = dict):
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file as UTF-8, whole or not at all."""
+    """Write a text file as UTF-8, atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old one or the new one."""
+    """Write a file atomically: a reader, or a crash, sees the old file or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(data)
@@ -44,16 +44,16 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Mapping) -> None:
-    """Write a JSON file, keys sorted, whole or not at all."""
+    """Write a JSON file with sorted keys, atomically."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
     write_text(path, text + "\n")
 
 
 @contextlib.contextmanager
-def held(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock file; the kernel lets go of it however the process ends.
+def file_lock(path: Path, busy: str) -> Iterator[None]:
+    """Hold the lock on a file; the kernel releases it however the process ends.
 
-    Raises FirthError with the text `busy` where another process holds it.
+    Raises FirthError with the text `busy` if another process holds the lock.
     """
     with path.open("w") as lock:
         try:
@@ -78,18 +78,18 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal_text(found: dict[str, str]) -> str:
-    """What vouches for files with these digests: JSON, and under "" the digest of all the rest."""
-    return json.dumps(found | {"": _digest(found)}, indent=1)
+def checksums_text(digests: dict[str, str]) -> str:
+    """The text of a checksum file: digests by file name as JSON, and under "" their own digest."""
+    return json.dumps(digests | {"": _digest(digests)}, indent=1)
 
 
-def read_seal(text: str | bytes) -> dict[str, str]:
-    """{file name: SHA-256} of a seal; ValueError where it is damaged itself."""
-    sealed = json.loads(text)
-    if not isinstance(sealed, dict) or sealed.pop("", None) not in (None, _digest(sealed)):
-        raise ValueError("the seal does not match its own checksum")
-    return sealed
+def read_checksums(text: str | bytes) -> dict[str, str]:
+    """{file name: SHA-256} of a checksum file; raises ValueError if its text is damaged."""
+    digests = json.loads(text)
+    if not isinstance(digests, dict) or digests.pop("", None) not in (None, _digest(digests)):
+        raise ValueError("the checksum file does not match its own checksum")
+    return digests
 
 
-def _digest(found: dict[str, str]) -> str:
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+def _digest(digests: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()

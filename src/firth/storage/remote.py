@@ -1,8 +1,8 @@
-"""Local paths and URLs (gs://, s3://, memory://, ...) by one small interface, fsspec underneath.
+"""One small interface to local paths and URLs (gs://, s3://, memory://, ...), built on fsspec.
 
-What is remote is copied, never worked on in place: files come to local disk with `download`, go
-away with `upload`, and small ones are read and written whole. An object store shows a file once it
-is complete; who writes several, writes last the one that vouches for the others.
+Firth copies remote files and never works on them in place: `download` brings them to local disk,
+`upload` sends them back, and small files are read and written whole. An object store shows a file
+only once it is complete. Whoever writes several files writes their checksums last.
 """
 
 import contextlib
@@ -27,19 +27,20 @@ class DamagedError(FirthError):
 
 
 def is_url(path: str | os.PathLike) -> bool:
-    """Whether a path names something remote, as in gs://bucket/store."""
+    """Whether a path is a URL such as gs://bucket/store."""
     return isinstance(path, str) and _URL.match(path) is not None
 
 
 def join(path: str | os.PathLike, name: str) -> str | Path:
-    """What is called `name` inside a local folder or a URL; of the kind of `path`."""
+    """The path of `name` in a local folder or at a URL, of the same kind as `path`."""
     return f"{path.rstrip('/')}/{name}" if is_url(path) else Path(path) / name
 
 
 def cache_folder(kind: str, url: str, key: str = "") -> Path:
-    """The folder that holds local copies of what is at a URL, made if need be.
+    """The folder for local copies of the files at a URL; creates it if it is missing.
 
-    Under $FIRTH_CACHE, else ~/.cache/firth; named after the URL and `key`, else a hash of it.
+    It lies under $FIRTH_CACHE, else ~/.cache/firth. Its name holds the last part of the URL and
+    `key`, or a hash of the URL without one. Raises FirthError if it cannot be created.
     """
     root = Path(os.environ.get("FIRTH_CACHE") or Path.home() / ".cache" / "firth").absolute()
     key = key or hashlib.sha256(url.rstrip("/").encode()).hexdigest()
@@ -56,8 +57,8 @@ def cache_folder(kind: str, url: str, key: str = "") -> Path:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold a local folder against the other processes of this host; waits until it is free."""
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock on a local folder; waits while another process of this host holds it."""
     with folder.with_name(folder.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -72,20 +73,20 @@ def open_binary(path: str | os.PathLike) -> BinaryIO:
         return filesystem.open(name, "rb", block_size=_CHUNK)
 
 
-def find(pattern: str) -> list[str]:
-    """The URLs of the files that a URL with * and ** matches, sorted; its own if it is a file."""
+def list_files(pattern: str) -> list[str]:
+    """Sorted URLs of the files that match a URL with * and **; itself if it names a file."""
     filesystem, name = _find(pattern)
     with _explained("list", pattern):
         filesystem.invalidate_cache()
         if filesystem.isfile(name):
             return [filesystem.unstrip_protocol(name)]
-        found = filesystem.glob(name, detail=True)
-        names = [name for name, info in found.items() if info["type"] == "file"]
+        entries = filesystem.glob(name, detail=True)
+        names = [name for name, info in entries.items() if info["type"] == "file"]
         return sorted(map(filesystem.unstrip_protocol, names))
 
 
 def about(url: str) -> dict:
-    """What the store says of a file: `size`, and its modification or checksum where known."""
+    """The store's record of a file: `size`, and modification time or checksum where known."""
     filesystem, name = _find(url)
     with _explained("read", url):
         return filesystem.info(name)
@@ -97,16 +98,16 @@ def sizes(url: str) -> dict[str, int]:
     with _explained("list", url):
         filesystem.invalidate_cache()
         root = root.rstrip("/") + "/"
-        found = filesystem.find(root, detail=True)
+        entries = filesystem.find(root, detail=True)
         return {
             name.removeprefix(root): int(info["size"])
-            for name, info in found.items()
+            for name, info in entries.items()
             if name.startswith(root)
         }
 
 
 def read_bytes(path: str | os.PathLike) -> bytes | None:
-    """A small file, local or at a URL, or None where there is none."""
+    """The bytes of a small file, local or at a URL, or None if there is none."""
     if not is_url(path):
         return Path(path).read_bytes() if Path(path).exists() else None
     filesystem, name = _find(path)
@@ -118,7 +119,7 @@ def read_bytes(path: str | os.PathLike) -> bytes | None:
 
 
 def write_bytes(path: str | os.PathLike, data: bytes) -> None:
-    """Write a small file, local (whole or not at all; raises OSError) or at a URL."""
+    """Write a small file, local (atomically; raises OSError) or at a URL."""
     if not is_url(path):
         local.write_bytes(Path(path), data)
         return
@@ -135,7 +136,7 @@ def upload(path: Path, url: str) -> None:
     """Copy a local file to a URL."""
     filesystem, name = _find(url)
     with _explained("write", url):
-        if _on_disk(filesystem):  # whole or not at all, as in a store of objects
+        if _on_disk(filesystem):  # atomic, as in an object store
             temporary = Path(name).with_name(f".{Path(name).name}.{os.getpid()}")
             temporary.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, temporary)
@@ -145,31 +146,31 @@ def upload(path: Path, url: str) -> None:
 
 
 def remove(url: str) -> None:
-    """Remove a file, or a folder with all that it holds; nothing where there is none."""
+    """Remove a file or a folder with its contents; does nothing if there is none."""
     filesystem, name = _find(url)
     with _explained("remove", url), contextlib.suppress(FileNotFoundError):
         filesystem.rm(name, recursive=True)
 
 
 def probe(url: str) -> None:
-    """Raise FirthError now, rather than after hours, if nothing can be written under a URL."""
+    """Raise FirthError at once if nothing can be written under a URL, not hours later."""
     name = join(url, f".probe-{os.urandom(8).hex()}")
     write_bytes(name, b"firth")
     if read_bytes(name) != b"firth":
-        raise FirthError(f"{url}: what was written there does not come back")
+        raise FirthError(f"{url}: a file written there reads back differently")
     remove(name)
 
 
 def download(url: str, path: Path, entry: dict) -> None:
-    """Copy a file of known `bytes` and `sha256` to local disk, where it appears whole or not.
+    """Copy a file with the `bytes` and `sha256` of `entry` to local disk, atomically.
 
-    Goes on where an interrupted copy (PATH.part) ended. Raises DamagedError where the file at the
-    URL is not the one described.
+    Resumes an interrupted copy (PATH.part). Raises DamagedError if the file at the URL has another
+    size or checksum.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    for _ in ("going on", "anew: what was there already may be what is wrong"):
-        if _fetch(url, part, entry["bytes"]) == entry["sha256"]:
+    for _ in ("resume", "start again: the damage may lie in the first part"):
+        if _complete_part(url, part, entry["bytes"]) == entry["sha256"]:
             os.replace(part, path)
             return
         part.unlink()
@@ -179,8 +180,11 @@ def download(url: str, path: Path, entry: dict) -> None:
     )
 
 
-def _fetch(url: str, part: Path, size: int) -> str:
-    """Append to `part` what it lacks of the file (a byte more, if there is); the sha256 of all."""
+def _complete_part(url: str, part: Path, size: int) -> str:
+    """Append the rest of the file to `part`; returns the SHA-256 of all.
+
+    Reads one byte beyond `size` if there is one, so that a longer file does not match.
+    """
     digest = hashlib.sha256()
     with part.open("a+b") as file:
         file.seek(0)
@@ -195,7 +199,7 @@ def _fetch(url: str, part: Path, size: int) -> str:
 
 
 def _find(url: str):
-    """(fsspec file system, name in it) of a URL."""
+    """(fsspec file system, name in it) of a URL; raises FirthError if fsspec cannot open it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:
@@ -207,8 +211,8 @@ def _find(url: str):
             f"{url}: {error}; the package of its protocol must be installed (gs: pip install "
             "'firth[remote]', s3: pip install s3fs)"
         ) from None
-    except Exception as error:  # no credentials, say: every package has kinds of its own
-        raise _failure("reach", url, error) from error
+    except Exception as error:  # for instance missing credentials: each package has its own types
+        raise _failure("open", url, error) from error
 
 
 def _on_disk(filesystem) -> bool:
@@ -221,7 +225,7 @@ def _explained(doing: str, url: str) -> Iterator[None]:
         yield
     except FirthError:
         raise
-    except Exception as error:  # of the network, the service, its credentials, the local disk
+    except Exception as error:  # from the network, the service, credentials or the local disk
         raise _failure(doing, url, error) from error
 
 

@@ -1,8 +1,8 @@
-"""Compiled programs kept in a workdir, so that a restart has not to compile them again.
+"""Compiled programs kept in a workdir, so that a restart need not compile them again.
 
-JAX's own cache does the keeping. It writes its files in place, reads back whatever is there and
-never replaces one, so a process killed while writing would leave a torn file for good. Here the
-files count once they are sealed with their SHA-256; at the start, all others are removed.
+JAX's own cache stores them. It writes its files in place, reads whatever it finds and never
+replaces a file. So a process killed while writing would leave a torn file for good. Here a file
+counts once its SHA-256 is recorded; the next start removes all other files.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from firth.distributed import job
-from firth.storage.local import digests, read_seal, seal_text, write_text
-from firth.training.remote_workdir import is_mirror
+from firth.storage.local import checksums_text, digests, read_checksums, write_text
+from firth.training.remote_workdir import is_local_copy
 
 
 class Compiled:
@@ -22,40 +22,40 @@ class Compiled:
 
     def __init__(self, workdir: Path):
         self.folder = Path(workdir).absolute() / "compiled"
-        self.seal_path = self.folder / "seal.json"
+        self.checksums = self.folder / "seal.json"
         self._names: set[str] = set()
 
     def clean(self):
-        """Remove what is not sealed or does not match its seal."""
+        """Remove the files without a checksum, and those that do not match theirs."""
         try:
-            sealed = read_seal(self.seal_path.read_bytes())
+            expected = read_checksums(self.checksums.read_bytes())
         except (OSError, ValueError):
-            sealed = {}
+            expected = {}
         for name, digest in digests(self.folder).items():
-            if name != self.seal_path.name and sealed.get(name) != digest:
+            if name != self.checksums.name and expected.get(name) != digest:
                 (self.folder / name).unlink()
 
-    def seal(self):
-        """Vouch for the files that are there, if there are new ones; nothing may be compiling."""
+    def write_checksums(self):
+        """Record the checksums of all files if any is new; call it while nothing compiles."""
         names = {path.name for path in self.folder.glob("*-cache")}
         if names != self._names and job.leads():
-            found = digests(self.folder)
-            found.pop(self.seal_path.name, None)
-            write_text(self.seal_path, seal_text(found))
+            files = digests(self.folder)
+            files.pop(self.checksums.name, None)
+            write_text(self.checksums, checksums_text(files))
             self._names = names
 
 
 @contextlib.contextmanager
 def keep_compiled(workdir: Path) -> Iterator[Compiled]:
-    """Within, JAX keeps compiled programs in the workdir, and finds those of the run before.
+    """Make JAX keep compiled programs in the workdir, and find those of the run before, in a block.
 
-    Where JAX_COMPILATION_CACHE_DIR is set, programs are kept there instead, and not sealed.
+    If JAX_COMPILATION_CACHE_DIR is set, JAX keeps them there instead, without checksums.
     """
     compiled = Compiled(workdir)
     if jax.config.jax_compilation_cache_dir:
         yield compiled
         return
-    if job.leads() or is_mirror(workdir):  # the one that writes, or it is its own
+    if job.leads() or is_local_copy(workdir):  # the only writer of this folder
         compiled.clean()
     jax.config.update("jax_compilation_cache_dir", str(compiled.folder))
     compilation_cache.reset_cache()

@@ -1,18 +1,18 @@
-"""Goodput: what share of a run's time, deaths and restarts included, went into steps that count.
+"""Goodput: the share of a run's time, deaths and restarts included, spent in steps that count.
 
-Every second since the run first began belongs to one of these:
+Every second since the first start of the run counts as one of these kinds:
 
-    step         steps that are part of the result (their input and logging apart)
+    step         steps that are part of the result (without their input and logging)
     input        waiting for the next batch
     logging      writing metrics
-    checkpoint   saving, as far as it holds up the loop
+    checkpoint   saving, as far as it blocks the loop
     evaluation   held-out metrics
-    start        from the start of a process to its first step, with restoring
-    compile      the first step of a process: to compile it or to load what was compiled, and to run
-    lost         steps that a restart or a rollback did again
+    start        from the start of a process to its first step, including the restore
+    compile      the first step of a process: compiling it, or loading it compiled, and running it
+    lost         steps that a restart or a rollback repeated
     dead         from the last sign of life of a process to the start of the next one
 
-The account stands in goodput.json of the workdir, and goes on from there after a restart.
+The account is stored in goodput.json of the workdir; a restart continues it.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ from firth.storage.local import write_text
 KINDS = (
     *("step", "input", "logging", "checkpoint", "evaluation", "start", "compile", "lost", "dead"),
 )
-SIGN_OF_LIFE = 5.0  # seconds between two writes of the account
+SIGN_OF_LIFE = 5.0  # seconds between writes of the account
 
 
 class Goodput:
-    """The account of one run; its times are in seconds.
+    """The account of one run, in seconds.
 
-    `began` (Unix seconds) is when this process started to work on it. A clock that was set back
-    counts as no time.
+    `began` (Unix seconds, default now) is when this process started to work on it. If the clock was
+    set back, the dead time counts as zero.
     """
 
     def __init__(self, workdir: Path, began: float | None = None):
@@ -52,7 +52,7 @@ class Goodput:
         self._written = 0.0
 
     def _read(self) -> dict:
-        """The account so far; one that cannot be read is begun anew, as nothing hangs on it."""
+        """The account so far, or {} if it cannot be read: training does not depend on it."""
         try:
             account = json.loads(self.path.read_text())
             return account if {"seconds", "saved", "restarts"} <= account.keys() else {}
@@ -60,14 +60,14 @@ class Goodput:
             return {}
 
     def turn_to(self, kind: str):
-        """From now on, time belongs to this kind."""
+        """Count the time from now on as this kind."""
         now = time.perf_counter()
         self.seconds[self._kind] += now - self._since
         self._kind, self._since = kind, now
 
     @contextlib.contextmanager
     def spent(self, kind: str) -> Iterator[None]:
-        """Time within belongs to this kind, time after it to the one before."""
+        """Count the time of a block as this kind, then return to the kind before it."""
         before = self._kind
         self.turn_to(kind)
         try:
@@ -76,7 +76,7 @@ class Goodput:
             self.turn_to(before)
 
     def waiting(self, batches: Iterable) -> Iterator:
-        """The same batches; the time that they are waited for is input."""
+        """Yield the same batches; count the wait for each as input."""
         batches = iter(batches)
         while True:
             with self.spent("input"):
@@ -86,7 +86,7 @@ class Goodput:
             yield batch
 
     def restored(self, step: int):
-        """The run goes on from this step: the steps done after it are lost."""
+        """The run resumes from this step: count the steps after it as lost."""
         counted = self.saved.get(str(step), 0.0)
         self.turn_to(self._kind)
         self.seconds["lost"] += self.seconds["step"] - counted
@@ -94,27 +94,27 @@ class Goodput:
         self.saved = {s: seconds for s, seconds in self.saved.items() if int(s) <= step}
         self.write()
 
-    def save(self, step: int, kept: Iterable[int]):
-        """A checkpoint of this step is on its way; those of `kept` are there."""
+    def save(self, step: int, complete: Iterable[int]):
+        """Note that a checkpoint of this step is being written; those of `complete` exist."""
         self.turn_to(self._kind)
-        kept = {str(step), *map(str, kept)}
+        steps = {str(step), *map(str, complete)}
         self.saved[str(step)] = self.seconds["step"]
-        self.saved = {s: seconds for s, seconds in self.saved.items() if s in kept}
+        self.saved = {s: seconds for s, seconds in self.saved.items() if s in steps}
         self.write()
 
     def total(self) -> float:
-        """Seconds since the run began."""
+        """Seconds since the first start of the run."""
         self.turn_to(self._kind)
         return sum(self.seconds.values())
 
     def tags(self) -> dict[str, float]:
-        """For the journal: the share of steps in all time so far, and the seconds of each kind."""
+        """Tags for the journal: the goodput so far, and the seconds of each kind."""
         total = self.total()
         seconds = {f"perf/seconds/{kind}": self.seconds[kind] for kind in KINDS}
         return {"perf/goodput": self.seconds["step"] / total if total else 0.0} | seconds
 
     def summary(self) -> str:
-        """One line: the goodput, and where the rest went."""
+        """One line with the goodput and the time of each other kind."""
         total = self.total() or 1.0
         rest = sorted(set(KINDS) - {"step"}, key=lambda kind: -self.seconds[kind])
         parts = [f"{k} {self.seconds[k]:.1f} s ({self.seconds[k] / total:.1%})" for k in rest]
@@ -126,12 +126,12 @@ class Goodput:
         )
 
     def show_life(self):
-        """Write the account if that was not done for a while; to be called every step."""
+        """Write the account if the last write is SIGN_OF_LIFE ago; call it after every step."""
         if time.perf_counter() - self._written > SIGN_OF_LIFE:
             self.write()
 
     def write(self, finished: bool = False):
-        """Write the account; after a run that has `finished`, nobody is waiting for the next."""
+        """Write the account; the time after a run that has `finished` does not count as dead."""
         self.turn_to(self._kind)
         self._written = time.perf_counter()
         if self.writes:
@@ -145,7 +145,7 @@ class Goodput:
 
 
 def process_start() -> float:
-    """When this process began, in Unix seconds; now, where the kernel does not tell."""
+    """When this process started, in Unix seconds; now, if the kernel does not tell."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         uptime = float(Path("/proc/uptime").read_text().split()[0])

@@ -1,4 +1,4 @@
-"""What a run writes down: metrics.jsonl, TensorBoard events, a progress bar and env.txt."""
+"""The log of a run: metrics.jsonl, TensorBoard events and the text of env.txt."""
 
 import contextlib
 import json
@@ -20,8 +20,9 @@ from firth.storage.local import write_text
 class Journal:
     """One line of JSON and one set of TensorBoard scalars for each logged step.
 
-    Only process 0 writes. `start` is the step that the run goes on from: later lines, written
-    by a process that was killed after its last checkpoint, are dropped, since they come again.
+    Only process 0 writes. `start` is the step from which the run resumes. Lines after it come from
+    a process that was killed after its last checkpoint; they are dropped, since the run repeats
+    those steps.
     """
 
     def __init__(self, workdir: Path, start: int, tensorboard: bool = True):
@@ -42,11 +43,11 @@ class Journal:
     def _drop_after(self, start: int):
         if not self.path.exists():
             return
-        kept = [line for line, entry in _whole_lines(self.path) if entry["step"] <= start]
-        write_text(self.path, "".join(line + "\n" for line in kept))
+        lines = [line for line, entry in _whole_lines(self.path) if entry["step"] <= start]
+        write_text(self.path, "".join(line + "\n" for line in lines))
 
     def write(self, step: int, values: dict[str, float | str]):
-        """Record {tag: value} at this step; a value that is not finite is null in the JSON."""
+        """Record {tag: value} at this step; non-finite values become null in the JSON."""
         if not self.writes:
             return
         line = {
@@ -68,7 +69,7 @@ class Journal:
 
 
 def read_journal(workdir) -> list[dict]:
-    """The entries of a workdir's metrics.jsonl, oldest first; FirthError where there is none."""
+    """The entries of a workdir's metrics.jsonl, oldest first; FirthError if the file is missing."""
     path = Path(workdir) / "metrics.jsonl"
     if not path.is_file():
         raise FirthError(f"{path} is missing: no run has logged anything in {workdir}")
@@ -76,7 +77,7 @@ def read_journal(workdir) -> list[dict]:
 
 
 def _whole_lines(path: Path):
-    """Pairs (line, entry) of a journal, without the line that a kill cut short."""
+    """Pairs (line, entry) of a journal, without a line that a kill cut short."""
     for line in path.read_text().splitlines():
         try:
             yield line, json.loads(line)
@@ -96,13 +97,13 @@ def describe_environment() -> str:
     ]
     for name in ("firth", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
         lines.append(f"{name}: {metadata.version(name)}")
-    with contextlib.suppress(metadata.PackageNotFoundError):  # data.loader="auto" hangs on it
+    with contextlib.suppress(metadata.PackageNotFoundError):  # data.loader="auto" depends on it
         lines.append(f"tensorflow: {metadata.version('tensorflow')}")
     return "\n".join(lines) + "\n"
 
 
 def commit() -> str:
-    """Commit of the source tree that this file runs from, when it is a checkout."""
+    """Commit of the source tree of this file, or "unknown..." if it is no checkout."""
     folder = Path(__file__).resolve().parent
     try:
         run = subprocess.run(

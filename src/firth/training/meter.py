@@ -1,4 +1,4 @@
-"""The training metrics of a run between two log lines, and how fast it went."""
+"""Training metrics and speed of a run between two log lines."""
 
 import contextlib
 import math
@@ -8,11 +8,11 @@ from firth.training import metrics as pairs
 
 
 class Meter:
-    """Sums metrics from step to step; every `every` steps the means and the speed are written.
+    """Sums metrics over steps; writes their means and the speed every `every` steps.
 
-    `window` ({name: (sum, weight)}) is what was summed since the last line: a checkpoint keeps it,
-    so that the lines of a resumed run equal those of one that was never interrupted. `clock` is the
-    run's Goodput, of which each line tells.
+    `window` ({name: (sum, weight)}) holds the sums since the last line. Checkpoints store it, so
+    that a resumed run logs the same lines as an uninterrupted one. `clock` is the run's Goodput;
+    each line reports it.
     """
 
     def __init__(self, journal, bar, clock, window: dict, *, every: int, last: int):
@@ -21,18 +21,18 @@ class Meter:
         self.restart()
 
     def restart(self, waited: float = 0.0):
-        """Begin to measure speed anew, as after the step that compiled."""
+        """Restart the measurement of speed, as after the step that compiles."""
         self.steps, self.tokens, self.waited = 0, 0, waited
         self.since = time.perf_counter()
 
     def add(self, step: int, measured: dict, tokens: int, waited: float):
-        """Take in a finished step.
+        """Add a finished step.
 
         Args:
           step: its number, from 1.
           measured: {metric: (sum, weight)}, on the host.
           tokens: positions of its batch, padding included, over all hosts.
-          waited: seconds that the run has waited for its input so far.
+          waited: seconds that the run has waited for input so far.
         """
         self.window = pairs.add(self.window, measured)
         self.steps += 1
@@ -60,7 +60,7 @@ class Meter:
 
     @contextlib.contextmanager
     def paused(self):
-        """Leave what is done inside, evaluation and saving, out of the training's time."""
+        """Leave a block, such as evaluation or saving, out of the training time."""
         began = time.perf_counter()
         yield
         self.since += time.perf_counter() - began

@@ -1,6 +1,6 @@
-"""Metrics are (sum, weight) pairs until they are written.
+"""Metrics as (sum, weight) pairs, which become means only when they are written.
 
-So micro-batches, devices, hosts and padding rows can never bias a mean.
+So micro-batches, devices, hosts and padding rows cannot bias a mean.
 """
 
 import math
@@ -16,5 +16,5 @@ def add(total: dict, metrics: dict) -> dict:
 
 
 def means(total: dict) -> dict[str, float]:
-    """{name: sum / weight}; nan where the weight is zero (nothing was measured)."""
+    """{name: sum / weight}; nan for a weight of zero (nothing was measured)."""
     return {name: s / w if w else math.nan for name, (s, w) in total.items()}

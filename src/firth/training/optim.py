@@ -1,7 +1,7 @@
-"""Optimisers and learning-rate schedules, each as the paper's code has it.
+"""Optimisers and learning-rate schedules, each as in the paper's code.
 
-An optimiser here is an optax transformation that yields the *direction* of descent; the step
-multiplies it by the schedule's rate, so that what is logged is what was applied.
+An optimiser here is an optax transformation that returns the *direction* of descent. The step
+multiplies it by the schedule's rate, so the logged rate is the applied one.
 """
 
 import re
@@ -28,13 +28,15 @@ def create_schedule(spec, total_steps: int):
     - albert_poly: the same with a `power`, and warm-up counted from `start` (start_warmup_step);
     - electra_linear: lr (1 - t/T)^power min(1, t/W), a product;
     - xlnet_poly: lr t/W, then polynomial from lr to lr `min_ratio` over T - W;
-    - fairseq_polynomial: the same, its end given as the rate `end_lr`;
+    - fairseq_polynomial: the same, but `end_lr` sets the final rate;
     - gpt_warmup_linear: x = t/T; (x/w if x <= w else 1) (1 - x), w = W/T;
     - gpt_warmup_cosine: lr t/W, then half a cosine to zero over T - W;
-    - stlr: slanted triangle, `cut_fraction` and `ratio` (Howard and Ruder 2018, eq. 3), never
-      below lr / ratio, where rounding would take the formula in short runs;
+    - stlr: slanted triangle, `cut_fraction` and `ratio` (Howard and Ruder 2018, eq. 3); bounded
+      below by lr / ratio, since rounding takes the formula lower in short runs;
     - step_decay: lr decay^max(epoch + 1 - hold, 0), epochs of `steps_per_epoch` from zero;
     - inverse_epoch: lr / decay^max(epoch - hold, 0).
+
+    Raises FirthError for an unknown name or field, and for a warm-up longer than the run.
     """
     fields = dict(spec)
     name = fields.pop("name")
@@ -149,13 +151,14 @@ def create_optimizer(
 
     `spec` holds: `name` ("adamw" or "lamb"), `b1`, `b2`, `eps`, `bias_correction`,
     `weight_decay`, `decay_exclude` (regular expressions on parameter paths), `clip_norm` (0: off),
-    `multipliers` (pairs of expression and factor; the first that matches counts), `freeze`
-    (expressions; those parameters get no update and no moments), and perhaps `layer_decay` with
-    `legacy_layer_decay` (see `scale_by_depth`). `frozen` are further expressions to freeze, and
-    `fresh` those of parameters that are trained whatever freezes them.
+    `multipliers` (pairs of expression and factor; the first match counts), `freeze` (expressions;
+    those parameters get no update and no moments), and optionally `layer_decay` with
+    `legacy_layer_decay` (see `scale_by_depth`). `frozen` holds further expressions to freeze.
+    `fresh` holds expressions for parameters that are trained even if another expression freezes
+    them.
 
-    Raises FirthError for what is no expression, and on `init` for an expression of `multipliers`
-    or `freeze` that matches no parameter.
+    Raises FirthError for an unknown optimiser and for an invalid expression; on `init`, for an
+    expression of `multipliers` or `freeze` that matches no parameter.
     """
     if spec.name not in ("adamw", "lamb"):
         raise FirthError(f"optimizer.name={spec.name!r} is unknown; choose adamw or lamb")
@@ -186,7 +189,7 @@ def create_optimizer(
 
 
 def _check_expressions(spec):
-    """Raise FirthError unless the fields hold expressions, and pairs of one and a factor."""
+    """Raise FirthError unless each field holds expressions, or (expression, factor) pairs."""
     if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in spec.multipliers):
         raise FirthError(
             f"optimizer.multipliers={spec.multipliers!r} should hold pairs of an expression and a "
@@ -206,7 +209,7 @@ def _check_expressions(spec):
 
 
 def _check_matches(spec, paths):
-    """Raise FirthError for an expression that was meant to change something and matches nothing."""
+    """Raise FirthError for an expression of `freeze` or `multipliers` that matches no parameter."""
     patterns = [("freeze", pattern) for pattern in spec.freeze]
     patterns += [("multipliers", pattern) for pattern, _ in spec.multipliers]
     for field, pattern in patterns:
@@ -220,13 +223,13 @@ def _check_matches(spec, paths):
 def path_mask(patterns, invert: bool = False, but=()):
     """Function from a parameter tree to a tree of bool: does any expression match the path?
 
-    A path that one of `but` matches counts as matched by none.
+    A path that an expression of `but` matches counts as no match.
     """
-    compiled, excepted = ([re.compile(p) for p in given] for given in (patterns, but))
+    included, excluded = ([re.compile(p) for p in group] for group in (patterns, but))
 
     def matches(path):
-        found, spared = (any(p.search(path) for p in ps) for ps in (compiled, excepted))
-        return found and not spared
+        hit, miss = (any(p.search(path) for p in group) for group in (included, excluded))
+        return hit and not miss
 
     def mask(tree):
         return map_with_path(lambda path, _: matches(path) != invert, tree)
@@ -261,8 +264,8 @@ def scale_by_adam(b1: float, b2: float, eps: float, bias_correction: bool):
 def scale_by_trust_ratio():
     """LAMB (You et al. 2020): multiply by |w| / |update|, or 1 where either is zero.
 
-    Parameters stacked by a scan over layers get one ratio a layer, as unrolled ones do; that is
-    what optax's own transformation cannot know.
+    Parameters stacked by a scan over layers get one ratio per layer, as unrolled ones do. optax's
+    own transformation would give them one ratio for all layers.
     """
 
     def update(updates, state, params):
@@ -298,12 +301,12 @@ def scale_by_path(multipliers):
 
 
 def scale_by_depth(decay: float, legacy: bool = False):
-    """Layer-wise learning rates: `decay` ** (how far below the heads a parameter stands).
+    """Layer-wise learning rates: `decay` ** (number of levels below the heads).
 
-    ELECTRA's fine-tuning (Clark et al. 2020, appendix B; XLNet's too): the top layer gets `decay`,
-    each layer below one factor more, the embeddings one more than the bottom layer. The released
-    ELECTRA code (`legacy`; google-research/electra issues 51 and 64) has one factor more everywhere
-    below the heads.
+    As in the fine-tuning of ELECTRA (Clark et al. 2020, appendix B) and XLNet: the top layer gets
+    `decay`, each layer below one factor more, the embeddings one more than the bottom layer. The
+    released ELECTRA code (`legacy`; google-research/electra issues 51 and 64) applies one factor
+    more everywhere below the heads. Raises FirthError for a body without layers of its own.
     """
 
     def factor(path, leaf, layers, stacked):

@@ -1,14 +1,14 @@
-"""The device mesh and the one table that says how every leaf of the train state is sharded.
+"""The device mesh, and the one table of shardings for the leaves of the train state.
 
 Models carry no sharding annotations. The table maps regular expressions on a leaf's path to a
-PartitionSpec, and is applied to the shapes of the whole state: an optimiser's moments live at
-paths that end like their parameter's, so they follow it. Every layout is this table on a mesh:
+PartitionSpec, and covers the whole state: the path of an optimiser's moment ends like that of its
+parameter, so the moment gets the same spec. Every layout is this table on a mesh:
 
-    data    every device has the parameters, and rows of its own
+    data    every device has all parameters, and its own rows
     zero1   the same, but the moments are divided over `data` as well (Rajbhandari et al. 2020,
-            stage 1: gradients are reduce-scattered, updated parameters gathered)
-    fsdp    parameters and moments are divided; where they are used, the partitioner gathers them
-            or sums activations (Rajbhandari et al. 2020, stage 3; Zhao et al. 2023)
+            stage 1: gradients are reduce-scattered, updated parameters all-gathered)
+    fsdp    parameters and moments are divided; for their use, the partitioner gathers them or sums
+            activations (Rajbhandari et al. 2020, stage 3; Zhao et al. 2023)
     tensor  each device computes some of the heads and of the MLP's hidden units (Shoeybi et al.
             2019, section 3)
 """
@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 from firth.errors import FirthError
 
 AXES = ("data", "fsdp", "tensor")
-BATCH = P(("data", "fsdp"))  # rows of a batch are divided over both
+BATCH = P(("data", "fsdp"))  # the rows of a batch are divided over both axes
 
 # First match counts. A kernel is [input, output]; "tensor" cuts heads and the MLP's hidden axis.
 RULES = (
@@ -43,21 +43,21 @@ RULES = (
     (r"(position|type)/embedding$", P(None, "fsdp")),
 )
 REPLICATED = (
-    r"(bias|scale)$",  # vectors as wide as the model: smaller than the cost of gathering them
+    r"(bias|scale)$",  # vectors as wide as the model: too small to be worth a gather
     r"(^|/)(step|count|skipped|losses)$",
 )
 
 
 def create_mesh(spec=None, devices=None) -> Mesh:
-    """Mesh with axes data, fsdp, tensor; a size of -1 takes the devices that are left.
+    """Mesh with axes data, fsdp, tensor; a size of -1 takes the remaining devices.
 
-    `slices` of the spec (1 if it is not there) says over how many slices of a pod, joined by the
-    data-centre network, the devices are spread: `data` is cut by them first, so that sums over
-    `data` alone leave a slice. Devices that name no slice are taken in blocks, as a simulation.
-    `devices` may also be those of a topology that is only described.
+    `slices` of the spec (default 1) is the number of pod slices, joined by the data-centre network,
+    that the devices belong to. It divides `data` first, so that only sums over `data` leave a
+    slice. Devices without a slice number are divided into blocks, as a simulation. `devices` may
+    also come from a described topology.
 
-    Raises FirthError when the sizes do not multiply to the number of devices, and for slices that
-    do not divide `data` or are not those of the devices.
+    Raises FirthError if the product of the sizes is not the number of devices, and if `slices` does
+    not divide `data` or differs from that of the devices.
     """
     devices = jax.devices() if devices is None else devices
     sizes = mesh_sizes(spec, len(devices))
@@ -67,7 +67,7 @@ def create_mesh(spec=None, devices=None) -> Mesh:
 
 
 def mesh_sizes(spec, devices: int) -> list[int]:
-    """Sizes of the axes that `create_mesh` gives to so many devices; raises as it does."""
+    """Sizes of the axes of `create_mesh` for this number of devices; raises as it does."""
     sizes = [int(spec[axis]) if spec else (-1 if axis == "data" else 1) for axis in AXES]
     fixed = math.prod(s for s in sizes if s != -1)
     if sizes.count(-1) == 1 and fixed > 0:
@@ -79,16 +79,16 @@ def mesh_sizes(spec, devices: int) -> list[int]:
 
 
 def arranged(sizes: list[int], slices: int, devices) -> np.ndarray:
-    """The devices as an array of `sizes`, neighbours on the fast network lying side by side.
+    """The devices as an array of shape `sizes`, with neighbours on the fast network adjacent.
 
-    Raises FirthError as `create_mesh` does for slices.
+    Raises FirthError for slices as `create_mesh` does.
     """
     named = {getattr(device, "slice_index", None) for device in devices}
-    found = len(named)
-    # GPUs name their hosts so; those may be one mesh without a word about it, a TPU's slices not.
-    if None not in named and found != slices and (slices > 1 or devices[0].platform == "tpu"):
+    count = len(named)
+    # For GPUs the slice is the host: a mesh may ignore it. A mesh of TPUs must name its slices.
+    if None not in named and count != slices and (slices > 1 or devices[0].platform == "tpu"):
         raise FirthError(
-            f"mesh.slices={slices}, but the devices belong to {found}; set mesh.slices={found}"
+            f"mesh.slices={slices}, but the devices belong to {count}; set mesh.slices={count}"
         )
     arrange = functools.partial(mesh_utils.create_device_mesh, allow_split_physical_axes=True)
     data, *rest = sizes
@@ -113,7 +113,7 @@ def leaf_path(path) -> str:
 
 
 def map_with_path(function, tree, *rest):
-    """`jax.tree.map` whose function also gets the leaf's path as its first argument."""
+    """`jax.tree.map` that passes the leaf's path as a first argument."""
     return jax.tree_util.tree_map_with_path(
         lambda path, *leaves: function(leaf_path(path), *leaves), tree, *rest
     )
@@ -122,11 +122,10 @@ def map_with_path(function, tree, *rest):
 def spec_of(path: str, shape: tuple[int, ...], mesh: Mesh, rules=RULES) -> P:
     """PartitionSpec of one leaf.
 
-    Raises FirthError when no rule names it and the mesh cuts parameters; where it does not, a leaf
-    without a rule, such as that of a user's own head, lies whole on every device.
-
-    A scanned layer's leading axis is never cut, and an axis of the mesh that does not divide its
-    dimension is left out there (30,522 words over 8 devices).
+    The leading axis of a scanned layer is never divided. A dimension that a mesh axis does not
+    divide evenly stays whole on that axis (30,522 words over 8 devices). A leaf without a rule,
+    such as that of a user's own head, is replicated if the mesh divides no parameters; otherwise
+    this raises FirthError.
     """
     spec = next((spec for pattern, spec in rules if re.search(pattern, path)), None)
     if spec is None:
@@ -147,7 +146,7 @@ def spec_of(path: str, shape: tuple[int, ...], mesh: Mesh, rules=RULES) -> P:
 
 
 def ways(axis, mesh: Mesh) -> int:
-    """Into how many parts one entry of a PartitionSpec cuts a dimension."""
+    """The number of parts into which an entry of a PartitionSpec divides a dimension."""
     names = () if axis is None else (axis,) if isinstance(axis, str) else axis
     return math.prod(mesh.shape[name] for name in names)
 
@@ -155,7 +154,7 @@ def ways(axis, mesh: Mesh) -> int:
 def shardings_of(shapes, mesh: Mesh, rules=RULES, *, zero1: bool = False):
     """Tree of NamedSharding for a tree of shapes (from `jax.eval_shape`).
 
-    With `zero1`, what lies under `opt_state` is divided over `data` on top of the rules.
+    With `zero1`, leaves under `opt_state` are divided over `data` in addition to the rules.
     """
 
     def sharding(path, leaf):
@@ -168,9 +167,9 @@ def shardings_of(shapes, mesh: Mesh, rules=RULES, *, zero1: bool = False):
 
 
 def divided(spec: P, path: str, shape: tuple[int, ...], mesh: Mesh) -> P:
-    """The spec with `data` on the first dimension that is whole and divisible by it, if any is.
+    """The spec with `data` on the first undivided dimension that `data` divides, if there is one.
 
-    As the rules, it leaves the leading axis of scanned layers alone.
+    The leading axis of scanned layers stays whole, as in the rules.
     """
     entries = list(spec) + [None] * (len(shape) - len(spec))
     for i in range("/layers/" in path, len(shape)):
@@ -181,9 +180,9 @@ def divided(spec: P, path: str, shape: tuple[int, ...], mesh: Mesh) -> P:
 
 
 def moment_specs(params, frozen, mesh: Mesh):
-    """Tree of PartitionSpec that ZeRO-1 gives to the moments of these parameters.
+    """Tree of PartitionSpec of the moments of these parameters under ZeRO-1.
 
-    `frozen` is a tree of bool; such parameters have no moments, and stay as they are.
+    `frozen` is a tree of bool; frozen parameters have no moments and keep their own spec.
     """
 
     def spec(path, leaf, still):
@@ -194,7 +193,7 @@ def moment_specs(params, frozen, mesh: Mesh):
 
 
 def placed(shapes, shardings):
-    """The tree of shapes with a sharding each, as restoring and compiling ahead of time want."""
+    """The tree of ShapeDtypeStruct with shardings, for a restore or compiling ahead of time."""
     return jax.tree.map(
         lambda s, sharding: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=sharding),
         shapes,
@@ -203,10 +202,10 @@ def placed(shapes, shardings):
 
 
 def own_slice(mesh: Mesh) -> tuple[int, int]:
-    """(index, count): which of `count` slices of a batch's rows this process's devices hold.
+    """(index, count): this process's devices hold slice `index` of `count` of a batch's rows.
 
     Processes whose devices differ in `tensor` alone hold, and read, the same rows. Raises
-    FirthError where the rows of a process would not lie side by side.
+    FirthError if the rows of a process are not contiguous or the shares are unequal.
     """
     shares = mesh.devices.reshape(-1, mesh.shape["tensor"])
     index = jax.process_index()
@@ -223,7 +222,7 @@ def own_slice(mesh: Mesh) -> tuple[int, int]:
 def put_batch(batch: dict[str, np.ndarray], mesh: Mesh) -> dict[str, jax.Array]:
     """This process's rows as global arrays, sharded over the mesh's batch axes."""
     sharding = NamedSharding(mesh, BATCH)
-    with jax.transfer_guard_host_to_device("allow"):  # the one transfer that the loop wants
+    with jax.transfer_guard_host_to_device("allow"):  # the loop's only transfer to devices
         return {
             name: jax.make_array_from_process_local_data(sharding, rows)
             for name, rows in batch.items()

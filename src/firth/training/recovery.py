@@ -1,19 +1,19 @@
-"""Steps that go wrong: a loss or gradient that is not finite, or a loss far above those before it.
+"""Failed steps: a non-finite loss or gradient, or a loss spike far above the losses before it.
 
-The step finds out on the device, and changes nothing but its count and the window of losses; what
-a model remembers it forgets, since the next batch goes on after the one that was left out. What
-follows is up to the recipe, by `nonfinite` and `spike.policy`:
+The step detects a failure on the device. A failed step changes only the step count and the window
+of losses. It also empties the model's memory, since the next batch does not continue the text of
+the one before. The recipe decides what follows, by `nonfinite` and `spike.policy`:
 
-    stop      the run ends; what is saved holds the parameters before the step
-    skip      the step stays left out and is counted
-    rollback  the run goes back by `rollback.batches` steps and takes the batches that follow this
-              one instead of those that led to it (Chowdhery et al. 2022, section 5.1, do so by
-              hand, with 200 to 500 batches); after `rollback.limit` times it stops
+    stop      the run ends; its checkpoints hold the parameters before the step
+    skip      the step is skipped and counted
+    rollback  the run goes back by `rollback.batches` steps and skips the batches up to this one
+              (Chowdhery et al. 2022, section 5.1, do so by hand, with 200 to 500 batches); it stops
+              after `rollback.limit` rollbacks
 
-A rollback is a restart that leaves batches out. It starts from any checkpoint at or before the step
-that it goes back to, and takes the batches of old up to that step: so the outcome hangs neither on
-when checkpoints were written nor on where a run was killed. Which batches were left out is saved
-with every checkpoint.
+A rollback is a restart that skips batches. It starts from any checkpoint at or before the step to
+which it goes back, and takes the same batches as before up to that step. So the outcome depends
+neither on the times of the checkpoints nor on where a run was killed. Every checkpoint stores which
+batches were skipped.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ POLICIES = ("stop", "skip", "rollback")
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """What a recipe says of such steps; `deviations` is 0 where no spikes are looked for."""
+    """A recipe's settings for failed steps; `deviations` is 0 if spikes are not detected."""
 
     nonfinite: str
     spike: str
@@ -38,8 +38,8 @@ class Policy:
     limit: int
 
     @property
-    def reach(self) -> int:
-        """How many steps a rollback may go back; 0 where there is none."""
+    def rollback_steps(self) -> int:
+        """The number of steps that a rollback may go back; 0 if the policy has no rollback."""
         rolls = self.nonfinite == "rollback" or (self.deviations and self.spike == "rollback")
         return self.batches if rolls else 0
 
@@ -74,27 +74,27 @@ def read_policy(config) -> Policy:
 # ---------------------------------------------------------------------------------- the device
 
 
-def judge(losses, loss, squares, deviations: float):
-    """Whether a step counts, and the window of losses after it.
+def check_loss(losses, loss, squares, deviations: float):
+    """Check the loss and gradient of a step, and update the window of losses.
 
     Args:
-      losses: float32 [W], those of the steps before, newest last, NaN where there were not so
-        many; or None where no spikes are looked for.
+      losses: float32 [W], the losses of the last steps, newest last, NaN before the first step; or
+        None if spikes are not detected.
       loss: float32 [], of this step.
       squares: float32 [parameters], squared gradient norms.
-      deviations: a spike lies so many standard deviations above the mean of the window.
+      deviations: a spike is this many standard deviations above the mean of the window.
 
     Returns:
       finite: bool [].
-      spike: bool []; never before the window is full.
-      losses: the window; a spike enters as if it had been just below one, so that a loss that has
-        risen for good is soon none, and what is not finite does not enter.
+      spike: bool []; False until the window is full.
+      losses: the new window, or None. A spike enters with the value of the bound, so that a loss
+        that stays high soon stops being a spike. A step that is not finite does not enter.
     """
     finite = jnp.isfinite(loss) & jnp.isfinite(squares.sum())
     if losses is None:
         return finite, jnp.zeros((), bool), None
     bound = losses.mean() + deviations * losses.std()
-    spike = finite & (loss > bound)  # nothing is greater than NaN
+    spike = finite & (loss > bound)  # False while the window has a NaN
     entered = jnp.roll(losses, -1).at[-1].set(jnp.where(spike, bound, loss))
     return finite, spike, jnp.where(finite, entered, losses)
 
@@ -102,8 +102,8 @@ def judge(losses, loss, squares, deviations: float):
 # ------------------------------------------------------------------------------------ the host
 
 
-class Rollback(Exception):  # noqa: N818 - no error: the loop starts anew
-    """Go back and leave batches out; `rollbacks` is the list that the run goes on with."""
+class Rollback(Exception):  # noqa: N818 - no error: the loop starts again
+    """Go back and skip batches; `rollbacks` is the new list of rollbacks of the run."""
 
     def __init__(self, rollbacks: list[dict]):
         super().__init__(rollbacks[-1]["why"])
@@ -111,21 +111,21 @@ class Rollback(Exception):  # noqa: N818 - no error: the loop starts anew
 
 
 def batch_of(step: int, rollbacks: list[dict]) -> int:
-    """The number of the batch that the step after `step` others takes.
+    """The number of the batch for the step that follows `step` others.
 
-    `rollbacks` holds {step, batch, why} of each rollback, oldest first: from that step on, batches
-    count on from that one. The newest that applies decides.
+    `rollbacks` holds {step, batch, why} of each rollback, oldest first: from `step` on, the batches
+    count up from `batch`. The newest rollback at or before this step decides.
     """
     return next(
         (b["batch"] + step - b["step"] for b in reversed(rollbacks) if step >= b["step"]), step
     )
 
 
-def following(batch, rollbacks: list[dict]):
-    """`batch(step)` of a view without the batches that rollbacks leave out: a function of the step.
+def skip_batches(batch, rollbacks: list[dict]):
+    """Function like `batch(step)` of a view, but without the batches that rollbacks skip.
 
-    Where the number of the batch jumps, a model with a memory remembers another text than the rows
-    go on with; `reset` is then set for all of them.
+    After a jump in the number of the batch, the rows do not continue the text in a model's memory.
+    `reset` is then set for all rows.
     """
 
     def numbered(step: int) -> dict[str, np.ndarray]:
@@ -140,16 +140,17 @@ def following(batch, rollbacks: list[dict]):
 
 
 class Guard:
-    """Follows the policy on the host, step by step; `names` are those of the parameters."""
+    """Follows the policy on the host, step by step; `names` holds the paths of the parameters."""
 
     def __init__(self, policy: Policy, names: list[str], rollbacks: list[dict], journal, bar):
         self.policy, self.names, self.rollbacks = policy, names, rollbacks
         self.journal, self.bar = journal, bar
 
     def check(self, step: int, measured: dict, squares: np.ndarray) -> dict:
-        """The metrics of a finished step as far as they count; `step` is its number, from 1.
+        """The metrics of a finished step, or {"nonfinite" or "spike": (1.0, 1.0)} of a failed one.
 
-        Raises FirthError where the policy is to stop, Rollback where it is to go back.
+        `step` is its number, from 1. Raises FirthError if the policy is to stop, Rollback if it is
+        to go back.
         """
         for back in self.rollbacks:
             if back["step"] == step - 1:
@@ -181,7 +182,7 @@ class Guard:
         if policy == "stop":
             raise FirthError(
                 f"{message}; the parameters are those before the step. Lower the rate, clip, or "
-                f"set --config.{field}=skip to leave such steps out, or rollback to go back"
+                f"set --config.{field}=skip to skip such steps, or rollback to go back"
             )
         if len(self.rollbacks) >= self.policy.limit:
             steps = ", ".join(str(back["step"]) for back in self.rollbacks) or "none"

@@ -1,4 +1,4 @@
-"""The train state: everything that a checkpoint holds and a step changes."""
+"""The train state: everything that a step changes and a checkpoint stores."""
 
 import dataclasses
 
@@ -10,11 +10,13 @@ import optax
 
 @flax.struct.dataclass
 class TrainState:
-    """step: int32, steps done (skipped ones too); skipped: int32, steps left out as non-finite.
+    """The arrays of a run.
 
-    carry: what one batch leaves to the next, such as a Transformer-XL's memory: any tree of arrays
-    whose first axis is the rows of a batch; empty where batches are independent.
-    losses: float32 [W], of the last steps, in which to see a spike (`recovery.judge`); or None.
+    step: int32, steps done, skipped ones included; skipped: int32, steps skipped as non-finite or
+    as spikes.
+    carry: the state that one batch passes to the next, such as a Transformer-XL's memory: a tree of
+    arrays whose first axis is the rows of a batch. It is empty if batches are independent.
+    losses: float32 [W], losses of the last steps for `recovery.check_loss`, or None.
     """
 
     step: jax.Array
@@ -25,16 +27,16 @@ class TrainState:
     losses: jax.Array | None = None
 
     def parts(self) -> dict:
-        """{field: value} of the fields that hold anything: what a checkpoint stores.
+        """{field: value} of the fields that are not empty: the content of a checkpoint.
 
-        So a run without a carry restores what was saved before there was such a field.
+        So a run without a carry can restore a checkpoint from before that field existed.
         """
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in fields.items() if jax.tree.leaves(value)}
 
     @classmethod
     def create(cls, params, optimizer: optax.GradientTransformation, carry=None, window=0):
-        """Fresh state at step 0; `window` is the number of losses to keep."""
+        """A new state at step 0; `window` is the number of losses to keep."""
         return cls(
             step=jnp.zeros([], jnp.int32),
             skipped=jnp.zeros([], jnp.int32),

@@ -27,7 +27,7 @@ from firth.storage.local import read_json, sha256
 from firth.storage.remote import is_url
 from firth.tokenizers.load import load_tokenizer
 from firth.training.checkpoint import Checkpoints
-from firth.training.remote_workdir import fetch
+from firth.training.remote_workdir import download_workdir
 from firth.weights import openai_gpt, tensorflow
 from firth.weights.config import read_config
 from firth.weights.description import NAME, Description, complete_spec, read_description
@@ -96,7 +96,7 @@ def read_model(source, part: str = "model") -> Saved:
     """
     if str(source).startswith("hf:"):
         source = _download(str(source).removeprefix("hf:"))
-    path = fetch(source) if is_url(source) else Path(source)
+    path = download_workdir(source) if is_url(source) else Path(source)
     if not path.is_dir():
         kind = "is a file" if path.exists() else "does not exist"
         raise FirthError(f"{path} {kind}; expected a directory with a model, or hf:org/name")

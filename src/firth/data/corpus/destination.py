@@ -9,7 +9,7 @@ from pathlib import Path
 from firth.data.corpus.staging import publish
 from firth.data.corpus.writer import explained
 from firth.errors import FirthError
-from firth.storage.local import held
+from firth.storage.local import file_lock
 from firth.storage.remote import cache_folder, is_url, join, probe, read_bytes, remove, sizes
 
 
@@ -47,7 +47,7 @@ def locked(partial: Path) -> Iterator[None]:
         partial.mkdir(parents=True, exist_ok=True)
         (partial / "lock").touch()
     busy = f"another firth prepare is writing {partial}; wait for it or choose another output"
-    with held(partial / "lock", busy):
+    with file_lock(partial / "lock", busy):
         yield
 
 

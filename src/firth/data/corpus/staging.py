@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from firth.data.corpus.manifest import read_manifest
 from firth.errors import FirthError
 from firth.storage.remote import (
-    alone,
     cache_folder,
     download,
+    folder_lock,
     join,
     read_bytes,
     remove,
@@ -43,7 +43,7 @@ def stage(url: str) -> Path:
         if name != str(PurePosixPath(name)) or name.startswith("/") or ".." in name.split("/"):
             raise FirthError(f"{url}/manifest.json lists {name!r}, but a store has no such file")
     folder = cache_folder("stores", url, hashlib.sha256(text).hexdigest())
-    with alone(folder):
+    with folder_lock(folder):
         _download_missing(url, folder, files)
         write_bytes(folder / "manifest.json", text)
     return folder

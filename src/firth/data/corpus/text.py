@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple
 
 from firth.data import tfds_reader
 from firth.errors import FirthError
-from firth.storage.remote import about, find, is_url, open_binary
+from firth.storage.remote import about, is_url, list_files, open_binary
 
 BLOCK_BYTES = 2 << 20  # of text, about half a million tokens
 LONGEST_RECORD = 64 << 20  # bytes of one JSONL line or CSV row
@@ -119,7 +119,7 @@ def find_sources(
 
 def _find_files(pattern: str) -> list[str]:
     if is_url(pattern):
-        return find(pattern)
+        return list_files(pattern)
     return [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
 
 

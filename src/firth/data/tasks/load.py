@@ -20,7 +20,7 @@ def get_task(name: str, **options) -> Task:
     `firth.data.tasks.tfds.tfds_task`.
     """
     if ":" in name and not name.startswith("tfds:"):
-        return registry.find("data.task", name, {})
+        return registry.resolve("data.task", name, {})
     if name.startswith("tfds:"):
         from firth.data.tasks.tfds import tfds_task
 

@@ -2,7 +2,7 @@
 
 from firth.data.views.base import Source, View, ViewConfig
 from firth.errors import FirthError
-from firth.registry import find
+from firth.registry import resolve
 
 VIEWS = {  # name -> a `ViewConfig`
     "packed": "firth.data.views.packed:PackedConfig",
@@ -18,7 +18,7 @@ def view_config(data) -> ViewConfig:
 
     Raises FirthError for an unknown view or field, and for a value that the view refuses.
     """
-    make = find("data.view", data.view, VIEWS)
+    make = resolve("data.view", data.view, VIEWS)
     try:
         return make(**{name: value for name, value in data.items() if name not in SECTION})
     except TypeError as error:

@@ -21,8 +21,8 @@ from firth.distributed import job
 from firth.errors import FirthError
 from firth.run.seeds import train_seeds
 from firth.training.checkpoint import Checkpoints
-from firth.training.gathered_checkpoint import Gathered, open_checkpoints
-from firth.training.remote_workdir import mirrored
+from firth.training.leader_checkpoint import LeaderCheckpoints, open_checkpoints
+from firth.training.remote_workdir import local_workdir
 
 # Orbax leaves coroutines behind when a restore fails; not ours to await.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -41,7 +41,7 @@ def save(saves, *steps):
 def saved(tmp_path_factory):
     """A workdir with checkpoints 1 to 3, to be copied."""
     workdir = tmp_path_factory.mktemp("saved")
-    save(Gathered(workdir, keep=3), 1, 2, 3)
+    save(LeaderCheckpoints(workdir, keep=3), 1, 2, 3)
     return workdir
 
 
@@ -51,9 +51,9 @@ def workdir(saved, tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 1, 1)])
-def test_what_one_gathered_all_restore(saved, sizes):
+def test_what_process_0_wrote_all_restore(saved, sizes):
     shapes = on(mesh(*sizes), make_state(0))[1]
-    for kind in (Checkpoints, Gathered):
+    for kind in (Checkpoints, LeaderCheckpoints):
         state, meta = kind(saved, read_only=True).restore(shapes)
         assert_same_bytes(state, make_state(3))
         assert meta == {"window": {"loss": [0.1, 3]}}
@@ -63,20 +63,20 @@ def test_what_one_gathered_all_restore(saved, sizes):
     assert_same_bytes(params, make_state(2)["params"])
 
 
-def test_what_all_saved_is_gathered(tmp_path):
+def test_what_all_saved_process_0_restores(tmp_path):
     save(Checkpoints(tmp_path), 4)
-    state, _ = Gathered(tmp_path).restore(SHAPES)
+    state, _ = LeaderCheckpoints(tmp_path).restore(SHAPES)
     assert_same_bytes(state, make_state(4))
-    assert Gathered(tmp_path / "empty").restore(SHAPES) is None
+    assert LeaderCheckpoints(tmp_path / "empty").restore(SHAPES) is None
 
 
 def test_damage_and_another_model_are_told_apart(workdir, caplog):
     other = on(mesh(), make_state(0, width=32))[1]
     with pytest.raises(FirthError, match=r"checkpoints/3 is sound but does not fit this model"):
-        Gathered(workdir).restore(other)
+        LeaderCheckpoints(workdir).restore(other)
     for path in files_of(workdir, 3):
         flip(path)
-    saves = Gathered(workdir)
+    saves = LeaderCheckpoints(workdir)
     assert_same_bytes(saves.restore(SHAPES)[0], make_state(2))
     assert "checkpoint 3 is damaged" in caplog.text and saves.steps() == [1, 2]
     saves.discard_after(1)
@@ -84,7 +84,7 @@ def test_damage_and_another_model_are_told_apart(workdir, caplog):
 
 
 def test_when_a_save_is_due(tmp_path):
-    saves = Gathered(tmp_path, every=3, minutes=0)
+    saves = LeaderCheckpoints(tmp_path, every=3, minutes=0)
     assert [saves.due(step) for step in (2, 3)] == [False, True] and saves.due(2, last=True)
     assert saves.overdue()
 
@@ -102,23 +102,23 @@ def test_the_bytes_of_any_array_come_through():
     tree = [np.asarray(leaf) for leaf in tree]
     sharding = jax.sharding.NamedSharding(mesh(), jax.sharding.PartitionSpec())
     shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in tree]
-    assert_same_bytes(job.spread(tree, shapes), tree)
+    assert_same_bytes(job.broadcast(tree, shapes), tree)
 
 
-def test_only_a_copy_of_several_processes_is_gathered(tmp_path, monkeypatch):
+def test_only_a_local_copy_of_several_processes_has_one_writer(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRTH_CACHE", str(tmp_path / "cache"))
-    with mirrored("memory://gathered/run") as copy:
+    with local_workdir("memory://leader/run") as copy:
         assert isinstance(open_checkpoints(copy), Checkpoints)
         monkeypatch.setattr(job, "count", lambda: 2)
         for place in (copy, copy / "seed-0"):
             place.mkdir(exist_ok=True)
-            assert isinstance(open_checkpoints(place), Gathered)
+            assert isinstance(open_checkpoints(place), LeaderCheckpoints)
         config = ml_collections.ConfigDict({"seeds": "0,1"})
         with pytest.raises(FirthError, match=r"seeds=0,1 at a URL: .* give a --workdir that all"):
             train_seeds(config, copy, None)
         monkeypatch.setattr(job, "number", lambda: 1)
         second = open_checkpoints(copy)
-        assert second.first is None and second.steps() == [] and not second.overdue()
+        assert second.checkpoints is None and second.steps() == [] and not second.overdue()
         monkeypatch.setattr(job, "gather", lambda text="": [json.dumps([False, None]), text])
         assert second.restore(SHAPES) is None
         monkeypatch.undo()
@@ -130,8 +130,8 @@ import jax
 from helpers.states import assert_same_bytes, make_state, on
 from firth.distributed import job
 from firth.training import partition
-from firth.training.gathered_checkpoint import Gathered, open_checkpoints
-from firth.training.remote_workdir import mirrored
+from firth.training.leader_checkpoint import LeaderCheckpoints, open_checkpoints
+from firth.training.remote_workdir import local_workdir
 
 def check(saves, step):
     state, meta = saves.restore(shapes)
@@ -148,10 +148,10 @@ place, (url,) = job.from_command_line(sys.argv[1:])
 job.join(place)
 over = partition.create_mesh(dict(data=1, fsdp=2, tensor=1))
 shapes = on(over, make_state(0))[1]
-with mirrored(url) as workdir:
+with local_workdir(url) as workdir:
     (workdir / "config.json").write_text("{}")
     saves = open_checkpoints(workdir, keep=3)
-    assert isinstance(saves, Gathered) and saves.restore(shapes) is None
+    assert isinstance(saves, LeaderCheckpoints) and saves.restore(shapes) is None
     for step in (1, 2, 3):
         saves.save(step, on(over, make_state(step))[0], {"step": step})
     saves.wait()
