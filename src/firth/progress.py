@@ -3,8 +3,6 @@
 import sys
 import time
 
-import jax
-
 _SECONDS_BETWEEN_LINES = 30
 
 
@@ -12,6 +10,8 @@ class Progress:
     """A progress bar on a terminal; elsewhere, a plain line at most every `every` seconds."""
 
     def __init__(self, total: int, start: int, label: str, quiet: bool = False, every: float = 30):
+        import jax  # late: `firth prepare` shows progress without it
+
         self.total, self.step, self.label, self.every = total, start, label, every
         self.quiet = quiet or jax.process_index() != 0
         self.last_line = time.monotonic()

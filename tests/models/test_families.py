@@ -16,7 +16,7 @@ from firth.models.model import to_layout
 from firth.weights.read import read_model
 from firth.weights.write import write_firth, write_published
 
-TOLERANCE = 1e-5
+TOLERANCE = 2e-5  # 1e-5 where the compiler optimises: other sums of ModernBERT's local attention
 HEADS = {  # ours -> the field of transformers' output
     "lm": ("logits",),
     "mlm": ("logits", "prediction_logits"),

@@ -150,7 +150,7 @@ def test_masked_lm_is_one_mean_and_a_pair_loss_another(clean, pairs):
 
     def logits(m, b):
         out = hidden(m, b)
-        return m.mlm(out.last), None if pairs == "none" else getattr(m, pairs)(out.pooled)
+        return m.mlm(out.last), None if pairs == "none" else m.head(pairs)(out.pooled)
 
     words, related = read(model, logits, params, batch)
     expected = nll(words, clean["tokens"])[is_chosen(batch)].mean()

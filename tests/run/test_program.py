@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from firth.objectives.objective import Objective
 from firth.recipe import completed, with_fields
 from firth.run.program import lay_out
 from firth.training.partition import create_mesh, put_batch
@@ -51,7 +52,7 @@ class Vectors(nn.Module):
         return self.left
 
 
-class Rows:
+class Rows(Objective):
     """The loss is two means over rows of x times a parameter; the second one's has weights."""
 
     coefficients = {"left": 2.0, "right": 0.25}  # noqa: RUF012 - as an objective has them
@@ -62,7 +63,7 @@ class Rows:
     def weights(self, batch):
         return {"left": jnp.float32(len(batch["x"])), "right": batch["weight"].sum()}
 
-    def carry(self, model, rows, memory):
+    def carry(self, model, rows, memory=0):
         return {"last": jnp.zeros(rows)}
 
     def losses(self, model, batch, train):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from firth.errors import FirthError
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
+from firth.layers.products import transformer
 from firth.layers.transformer import (
     Stack,
     check_body,
@@ -22,7 +23,6 @@ from firth.layers.transformer import (
     layer_norm,
 )
 from firth.models.model import Encoded, sized
-from firth.models.products import transformer
 from firth.models.published import Published, layer_modules
 from firth.tokenizers.special_tokens import BERT
 

@@ -14,10 +14,10 @@ from firth.errors import FirthError
 from firth.layers.attention import MASKED
 from firth.layers.causal import Stack, causal_mask, empty_cache
 from firth.layers.dropout import Dropout
+from firth.layers.products import transformer
 from firth.layers.transformer import check_body, initializer, layer_norm
 from firth.models import bert
 from firth.models.model import Encoded, sized
-from firth.models.products import transformer
 from firth.models.published import Published, layer_modules
 from firth.tokenizers.special_tokens import GPT
 

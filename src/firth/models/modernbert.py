@@ -15,6 +15,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.layers.attention import MASKED
 from firth.layers.dropout import Dropout
+from firth.layers.products import with_local_layers
 from firth.layers.rotary import RotaryAttention, rotary
 from firth.layers.transformer import (
     ACTIVATIONS,
@@ -27,7 +28,6 @@ from firth.layers.transformer import (
 )
 from firth.models import bert
 from firth.models.model import Encoded, sized
-from firth.models.products import with_local_layers
 from firth.models.published import Published, layer_modules
 from firth.tokenizers.special_tokens import BERT
 

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 
 from firth.errors import FirthError
 from firth.layers.dropout import Dropout
+from firth.layers.products import relative
 from firth.layers.relative import Stack, distances, empty_memory, remember, sight, sinusoids
 from firth.layers.transformer import check_body, initializer
 from firth.models import bert
 from firth.models.model import Encoded, sized
-from firth.models.products import relative
 from firth.models.published import Published, layer_modules
 
 # (layers, hidden size): base and large are the published ones.

@@ -9,8 +9,8 @@ import dataclasses
 import jax.numpy as jnp
 
 from firth.errors import FirthError
+from firth.layers.products import next_words
 from firth.models.model import family
-from firth.models.products import next_words
 from firth.objectives.losses import cross_entropy
 from firth.objectives.objective import Objective, Sources
 

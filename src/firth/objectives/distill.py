@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from firth.errors import FirthError
+from firth.layers.products import Product, masked_words
 from firth.models.model import family
-from firth.models.products import Product, masked_words
 from firth.objectives import mask, mlm
 from firth.objectives.losses import cross_entropy
 from firth.objectives.objective import Objective, Sources

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.models.products import Product, masked_words
+from firth.layers.products import Product, masked_words
 from firth.objectives import mask, spans
 from firth.objectives.losses import cross_entropy
 from firth.objectives.objective import Objective, Sources

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from firth.errors import FirthError
-from firth.models.products import Product
+from firth.layers.products import Product
 
 
 @dataclasses.dataclass(frozen=True)

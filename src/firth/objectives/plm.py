@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
+from firth.layers.products import next_words
 from firth.models.model import family
-from firth.models.products import next_words
 from firth.objectives import mask, spans
 from firth.objectives.clm import check_view, forget
 from firth.objectives.losses import cross_entropy

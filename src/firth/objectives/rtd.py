@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from firth.errors import FirthError
-from firth.models.products import Product, masked_words
+from firth.layers.products import Product, masked_words
 from firth.objectives import mask, mlm
 from firth.objectives.losses import cross_entropy, log_loss
 from firth.objectives.objective import Objective, Sources

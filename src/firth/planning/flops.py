@@ -1,14 +1,14 @@
 """Floating-point operations of a run: the sum of its matrix products, part by part.
 
 The objective names the products (`Objective.products`), heads and bodies their sizes
-(`firth.models.products`). What rematerialisation computes again is counted apart (`recomputed`),
+(`firth.layers.products`). What rematerialisation computes again is counted apart (`recomputed`),
 since the utilisation (MFU) is by definition that of the model's own operations. What
 `optimizer.freeze` names is counted as if it were trained.
 """
 
 from collections.abc import Iterator
 
-from firth.models.products import LOCAL, MLP, PRODUCTS, PROJECTIONS, Product
+from firth.layers.products import LOCAL, MLP, PRODUCTS, PROJECTIONS, Product
 
 RECOMPUTED = {  # by the policies of `layers.transformer.REMAT_POLICIES`
     "none": (),
