@@ -1,4 +1,4 @@
-"""Recipes: config files with string arguments, found, read, overridden and recorded.
+"""Recipes: how Firth locates, reads, overrides and records config files.
 
 A recipe is Python code and runs when it is loaded. So Firth loads one only from the path that the
 user names or from its own recipes, never from a checkpoint or a hub.

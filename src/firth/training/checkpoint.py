@@ -173,7 +173,7 @@ class Checkpoints:
             self.wait()
             raise FirthError(
                 f"checkpoint.best={self.best!r} is not measured; the evaluation gives "
-                f"{', '.join(sorted(metrics))}. Step {step} is saved: set another and go on"
+                f"{', '.join(sorted(metrics))}. Step {step} is saved: set another and resume"
             )
 
     def _finish(self, step: int):
