@@ -1,7 +1,7 @@
 """Classification and regression of texts (Devlin et al. 2019, section 4.1), and GPT's additions.
 
 Radford et al. 2018, sections 3.2 and 3.3: a language-modelling loss beside the task's, and both
-orders of the two texts where their order means nothing. B rows, L length, C labels.
+orders of two texts whose order means nothing. B rows, L length, C labels.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from firth.objectives.objective import Sources, TaskObjective
 class Finetune(TaskObjective):
     """Softmax cross-entropy over the labels, or the squared error of a single output.
 
-    `lm_weight` is that of the language-modelling loss of the same texts, a mean over the tokens of
-    each (causal models only). `both_orders` reads a pair in both orders and adds the two hidden
-    states that the classifier sees; `frame` says how many special tokens are before, between and
-    after the texts.
+    `lm_weight` weighs a language-modelling loss on the same texts, a mean over the tokens of each
+    (causal models only). `both_orders` reads a pair in both orders and adds the two hidden states
+    before the classifier. `frame` is the number of special tokens before, between and after the
+    texts.
     """
 
     regression: bool = False
@@ -69,7 +69,7 @@ class Finetune(TaskObjective):
         return self._read(model, batch, train)[0]
 
     def _read(self, model, batch, train: bool):
-        """(logits [B, C], hidden states [B, L, D] of the texts as they are)."""
+        """(logits [B, C], hidden states [B, L, D] of the texts in their own order)."""
         out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
         last_BLD = out.last
         if self.both_orders:
@@ -92,7 +92,7 @@ class Finetune(TaskObjective):
         return sums, metrics
 
     def losses_of(self, logits_BC, batch):
-        """The task's part of logits that are there already."""
+        """The sums and metrics of the task from its logits."""
         weights_B = batch["weight"]
         weight = weights_B.sum()
         if self.regression:
@@ -108,7 +108,7 @@ def swap_texts(tokens_BL, segments_BL, mask_BL, frame: tuple[int, int, int]):
     """(tokens, segments) [B, L] of the same pairs with the second text first.
 
     `frame`: how many special tokens are before, between and after the texts; they stay in place.
-    Rows without a second text stay as they are.
+    Rows without a second text do not change.
     """
     before, between, after = frame
     place_L = jnp.arange(tokens_BL.shape[1])
