@@ -51,12 +51,6 @@ def measure(python: str, corpus: Path, folder: Path) -> dict[str, float]:
     run(python, "prepare", "--input", corpus, *wordpiece, "--output", folder / "pairs")
     data = f"--config.data.store={folder}/pairs"
     run(python, "train", *TRAIN.split(), f"--workdir={workdir}", data)
-        python,
-        "train",
-        *TRAIN.split(),
-        f"--workdir={workdir}",
-        f"--config.data.store={folder}/pairs",
-    )
     lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
     steps = [line["perf/step_ms"] for line in lines if "perf/step_ms" in line]
     run(python, "train", *GPT.split(), f"--workdir={folder}/gpt", f"--config.data.store={store}")

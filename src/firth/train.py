@@ -22,7 +22,7 @@ from firth.distributed import job, watch
 from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.attention import check_fused
-from firth.models.model import load_into, to_layout
+from firth.models.model import merge_params, to_layout
 from firth.progress import Progress
 from firth.run import experiment
 from firth.run.agreement import check_equal, facts
@@ -211,7 +211,7 @@ def first_state(config, run, program, saves, end: int):
     if run.initial:
         loaded = to_layout(run.initial, run.spec["scan"])
         source = config.init_from or "the teacher"
-        params, fresh = load_into(job.to_host(state.params), loaded, source)
+        params, fresh = merge_params(job.to_host(state.params), loaded, source)
         state = state.replace(params=jax.device_put(params, program.shardings.params))
         if fresh:
             log.info("not in %s, so random: %s", source, ", ".join(fresh))

@@ -189,8 +189,8 @@ def test_elsewhere_attention_is_computed_the_plain_way(monkeypatch):
 
 def test_a_run_checks_the_kernels_on_its_own_device(monkeypatch):
     check_fused()
-    kept = fused._kept
-    monkeypatch.setattr(fused, "_kept", lambda bits, axis: ~kept(bits, axis))
+    keep_mask = fused._keep_mask
+    monkeypatch.setattr(fused, "_keep_mask", lambda bits, axis: ~keep_mask(bits, axis))
     jax.clear_caches()
     with pytest.raises(FirthError, match="the kernels' output is not that of plain attention; set"):
         check_fused()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from firth.errors import FirthError
-from firth.models.model import create, load_into, to_layout
+from firth.models.model import create, merge_params, to_layout
 
 SPEC = dict(
     family="bert",
@@ -47,7 +47,7 @@ def test_layouts_hold_the_same_numbers_in_the_order_of_the_layers():
 def test_what_fits_is_loaded_and_heads_may_stay_fresh():
     fresh, loaded = params_of(1), params_of(2, labels=7)
     del loaded["mlm"], loaded["encoder"]["pooler"]
-    laid, stayed = load_into(fresh, loaded, "weights/")
+    laid, stayed = merge_params(fresh, loaded, "weights/")
     assert {name.rpartition("/")[0] for name in stayed} == {
         "encoder/pooler",
         "mlm",
@@ -59,7 +59,7 @@ def test_what_fits_is_loaded_and_heads_may_stay_fresh():
         assert_equal(laid[head], fresh[head])
     assert_equal(laid["encoder"].pop("pooler"), fresh["encoder"]["pooler"])
     assert_equal(laid["encoder"], loaded["encoder"])
-    assert load_into(fresh, params_of(2), "w")[1] == []
+    assert merge_params(fresh, params_of(2), "w")[1] == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_fits_is_loaded_and_heads_may_stay_fresh():
 )
 def test_weights_of_another_encoder_are_refused(changes, message):
     with pytest.raises(FirthError, match=message):
-        load_into(params_of(), params_of(**changes), "w/")
+        merge_params(params_of(), params_of(**changes), "w/")
 
 
 def test_heads_are_there_when_asked_for():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from firth.errors import FirthError
-from firth.models.model import bound, create, load_into
+from firth.models.model import bound, create, merge_params
 from firth.objectives.distill import Distill
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.objective import Sources
@@ -66,7 +66,7 @@ def made(objective, spec=STUDENT):
     model = create_model(spec, objective)
     tokens = jnp.zeros((1, L), jnp.int32)
     fresh = jax.device_get(jax.jit(model.init)(jax.random.key(2), tokens)["params"])
-    params, _ = load_into(fresh, objective.initial(spec), "the teacher")
+    params, _ = merge_params(fresh, objective.initial(spec), "the teacher")
     return model, params
 
 

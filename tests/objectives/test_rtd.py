@@ -11,7 +11,7 @@ from helpers.quick import jit
 from scipy.stats import chisquare
 
 from firth.errors import FirthError
-from firth.models.model import bound, load_into
+from firth.models.model import bound, merge_params
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.objective import Sources
 from firth.objectives.rtd import VARIANTS, ReplacedTokens
@@ -316,7 +316,7 @@ def test_a_generator_of_an_earlier_stage_samples_and_learns_no_more(clean):
     objective = ReplacedTokens(MASKED, sharing="none", trained=saved())
     model = create_model(spec(), objective)
     fresh = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, L), jnp.int32))["params"]
-    params, random = load_into(jax.device_get(fresh), objective.initial(spec()), "the generator")
+    params, random = merge_params(jax.device_get(fresh), objective.initial(spec()), "the generator")
     taken = params["generator"]["encoder"]["word"]["embedding"]
     np.testing.assert_array_equal(taken, objective.trained.params["encoder"]["word"]["embedding"])
     assert random and not any(name.startswith("generator/") for name in random)

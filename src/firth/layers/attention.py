@@ -14,7 +14,7 @@ from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.dropout import Dropout
 
-KEPT = fused.KEPT  # for policies of `jax.checkpoint`: what `attend` would else compute again
+RESIDUALS = fused.RESIDUALS  # for policies of `jax.checkpoint`: what the backward pass needs
 MASKED = -1e4  # added to masked scores, as BERT does: a row with no key at all stays finite
 
 
@@ -26,9 +26,9 @@ def mask_to_bias(mask_BM):
 def attend(scores_BHLM, v_BMHK, dropout: Dropout, *, train: bool):
     """Softmax of float32 scores over the keys, dropout, and the sum of the values so weighted.
 
-    For the backward pass one array of the size of the scores is kept, in the dtype of the values:
-    the probabilities, negative where dropout fell. That suffices, since the probabilities' mean
-    gradient is the product of the output and its gradient (Dao et al. 2022, appendix B.2).
+    The backward pass keeps one array of the size of the scores, in the dtype of the values: the
+    probabilities, negative where dropout fell. It needs no more: the mean gradient of the
+    probabilities is the product of the output and its gradient (Dao et al. 2022, appendix B.2).
 
     Returns the output [B, L, H, K] and the probabilities before dropout, float32 [B, H, L, M].
     """
@@ -49,7 +49,7 @@ def _attend_forward(scores_BHLM, v_BMHK, keep_BHLM, scale: float):
         signed_BHLM = jnp.where(keep_BHLM, signed_BHLM, -signed_BHLM)
     kept_BHLM = jnp.maximum(signed_BHLM, 0)
     out_BLHK = jnp.einsum("BHLM,BMHK->BLHK", kept_BHLM, v_BMHK) * jnp.asarray(scale, v_BMHK.dtype)
-    signed_BHLM, out_BLHK = checkpoint_name((signed_BHLM, out_BLHK), KEPT)
+    signed_BHLM, out_BLHK = checkpoint_name((signed_BHLM, out_BLHK), RESIDUALS)
     return out_BLHK, (signed_BHLM, v_BMHK, out_BLHK)
 
 
@@ -71,9 +71,9 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def check_fused():
-    """Raise FirthError unless the kernels of `layers.fused` give here what the plain way gives.
+    """Raise FirthError unless the kernels of `layers.fused` agree with plain attention.
 
-    They were proven in an interpreter and compiled for chips that were not there; this runs both
+    Tests run the kernels in an interpreter and compile them for described chips. This runs both
     ways once, with padding, dropout and gradients, on the device that will train.
     """
     keys = jax.random.split(jax.random.key(0), 4)
@@ -97,10 +97,10 @@ def check_fused():
         value, pull = jax.vjp(out, q, k, v)
         return value, *pull(dout)
 
-    found = [jax.device_get(jax.jit(run, static_argnums=0)(way)) for way in (plain, kernels)]
-    for name, one, other in zip(("output", "dq", "dk", "dv"), *found, strict=True):
+    results = [jax.device_get(jax.jit(run, static_argnums=0)(way)) for way in (plain, kernels)]
+    for name, one, other in zip(("output", "dq", "dk", "dv"), *results, strict=True):
         one, other = one.astype("float32"), other.astype("float32")
-        if not abs(one - other).max() < 0.05 * abs(one).max():  # nor where it is not a number
+        if not abs(one - other).max() < 0.05 * abs(one).max():  # nan fails too
             raise FirthError(
                 f"model.fused_attention=True: on this {jax.devices()[0].device_kind} the kernels' "
                 f"{name} is not that of plain attention; set model.fused_attention=False"
@@ -114,7 +114,7 @@ class MultiHeadAttention(nn.Module):
     dropout: float = 0.0
     dtype: jnp.dtype = jnp.float32
     kernel_init: nn.initializers.Initializer = nn.initializers.truncated_normal(0.02)
-    fused: bool = False  # by the kernels of `layers.fused`, on TPUs and where they apply
+    fused: bool = False  # use the kernels of `layers.fused` on TPUs, where they apply
 
     @nn.compact
     def __call__(self, x_BLD, bias, *, train: bool):
@@ -123,7 +123,7 @@ class MultiHeadAttention(nn.Module):
         Args:
           x_BLD: hidden states.
           bias: float, broadcastable to [B, H, L, M]; added to the scores.
-          train: whether dropout is applied.
+          train: whether to apply dropout.
 
         Returns:
           The output [B, L, D] and the attention probabilities before dropout [B, H, L, M].

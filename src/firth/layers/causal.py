@@ -1,8 +1,8 @@
-"""Layers that see only what is before them: GPT's (post-norm) and GPT-2's (pre-norm).
+"""Causal layers: GPT's (post-norm) and GPT-2's (pre-norm).
 
-A text can go on from the keys and values of what was read before: a cache of fixed capacity, of
-which every call fills the next slots. B batch, L length, C capacity, M keys (L without a cache,
-else C), D model width, N layers, H heads, K head width, F MLP width.
+A cache of fixed capacity holds the keys and values of earlier tokens, for prefill and decode steps;
+every call fills its next slots. B batch, L length, C capacity, M keys (L without a cache, else C),
+D model width, N layers, H heads, K head width, F MLP width.
 """
 
 import flax.linen as nn
@@ -26,10 +26,10 @@ def causal_mask(mask_BL):
 
 
 def empty_cache(config, rows: int, capacity: int):
-    """The cache of `Stack` with nothing in it, for `rows` texts of at most `capacity` tokens.
+    """An empty cache of `Stack`, for `rows` texts of at most `capacity` tokens.
 
-    (keys, values) [B, H, C, K] in the compute dtype for each layer: a tuple of N pairs, so that
-    each array is written in place; under `scan` one pair with a leading axis N.
+    (keys, values) [B, H, C, K] in the compute dtype for each layer: a tuple of N pairs, so that XLA
+    writes each array in place; under `scan` one pair with a leading axis N.
     """
     c = config
     shape = (rows, c.num_heads, capacity, c.hidden_size // c.num_heads)
@@ -39,7 +39,7 @@ def empty_cache(config, rows: int, capacity: int):
 
 
 class CausalAttention(nn.Module):
-    """Self-attention with one projection for query, key and value, perhaps over a cache."""
+    """Self-attention with one projection for query, key and value, with or without a cache."""
 
     config: object
 
@@ -47,8 +47,8 @@ class CausalAttention(nn.Module):
     def __call__(self, x_BLD, bias, past, slot, *, train: bool):
         """Attend to every key that `bias`, broadcastable to [B, H, L, M], allows.
 
-        With `past`, (keys, values) [B, H, C, K], those of `x_BLD` are written to the slots from
-        `slot` on and all C are attended to.
+        `past` is a layer's cache, (keys, values) [B, H, C, K]. With it, the keys and values of
+        `x_BLD` go to the slots from `slot` on, and attention is over all C.
 
         Returns the output [B, L, D], the probabilities before dropout [B, H, L, M] float32, and
         the new keys and values (None without `past`).
@@ -108,5 +108,5 @@ class Stack(nn.Module):
 
     @nn.compact
     def __call__(self, x_BLD, bias, *, train: bool, attentions: bool, cache=None, slot=0):
-        """Return as `transformer.Stack`, and fourth the cache with the new slots filled."""
+        """Return as `transformer.Stack`, and the cache with the new slots filled."""
         return run_layers(self.config, Block, x_BLD, (bias, slot), train, attentions, cache)

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import random
 
-# The axis of the mesh over which devices run this code for rows of their own (`jax.shard_map`).
+# The axis of the mesh along which each device runs this code for its own rows (`jax.shard_map`).
 _rows_axis = contextvars.ContextVar("rows_axis", default=None)
 
 
 @contextlib.contextmanager
 def rows_over(axis: str):
-    """While this code is traced under `jax.shard_map`, draw each device's part of a whole batch.
+    """Under `jax.shard_map`, draw each device's part of the masks of a whole batch.
 
-    So dropout is the same for any number of devices, as it is when the partitioner cuts the batch.
+    Dropout is then the same for any number of devices, as when the partitioner cuts the batch.
     """
     token = _rows_axis.set(axis)
     try:
@@ -30,10 +30,9 @@ def rows_over(axis: str):
 def draw_words(key, shape: tuple[int, ...], axis: str | None = None):
     """Two arrays of random uint32 of `shape`; with `axis`, this device's rows of such arrays.
 
-    With `axis` the draw is that of all devices along it, of which each has the rows (the first
-    axis) that are its own. What threefry draws is a function of an element's place in the array,
-    two words at a time; other generators have no such thing, and there every device has a key of
-    its own.
+    With `axis` the devices along it share one draw, and each has its own rows (the first axis).
+    Threefry draws two words at a time, as a function of an element's place in the array. Other
+    generators do not, so with them every device has a key of its own.
     """
     index, count = (jax.lax.axis_index(axis), jax.lax.axis_size(axis)) if axis else (0, 1)
     if jax.random.key_impl(key) != "threefry2x32":
@@ -59,11 +58,11 @@ def places_from(high, low, shape: tuple[int, ...]):
 def keep_mask(key, rate: float, shape: tuple[int, ...], rows: bool = True):
     """Bernoulli mask: bool array of `shape`, False with probability `rate`.
 
-    Sixteen random bits an element instead of 32-bit floats, and both words of the counter-based
-    generator: a quarter of its work, and the rate is met to 2**-17. The quarters of the last axis
-    share their words: if neighbours did, a TPU would change the layout to interleave them. Values
-    do not depend on how the array is sharded; `rows` says whether its first axis (of two or more)
-    is the rows of a batch.
+    It takes sixteen random bits an element instead of 32-bit floats, and both words of the
+    counter-based generator. That is a quarter of the work, and meets the rate to 2**-17. The
+    quarters of the last axis share their words: if neighbours did, a TPU would change the layout to
+    interleave them. Values do not depend on how the array is sharded. `rows` says whether its first
+    axis (of two or more) is the rows of a batch.
     """
     return jnp.concatenate(keep_quarters(key, rate, shape, rows), axis=-1)[..., : shape[-1]]
 
@@ -74,7 +73,7 @@ def keep_bits(key, rate: float, shape: tuple[int, ...], rows: bool = True):
     Bit i of a byte is that of the element as far into quarter i as the byte is into its axis.
     """
     quarters = keep_quarters(key, rate, shape, rows)
-    return sum(kept.astype(jnp.uint8) << i for i, kept in enumerate(quarters))
+    return sum(quarter.astype(jnp.uint8) << i for i, quarter in enumerate(quarters))
 
 
 def keep_quarters(key, rate: float, shape: tuple[int, ...], rows: bool) -> list:
@@ -91,9 +90,9 @@ def _threshold(rate: float) -> int:
 
 
 class Dropout(nn.Module):
-    """Zero each element with probability `rate` and scale the rest by the inverse of what is kept.
+    """Zero each element with probability `rate`, and scale the others so that the mean stays.
 
-    Draws from the `dropout` random stream when `train`; otherwise the identity.
+    In training it draws from the `dropout` random stream; otherwise it is the identity.
     """
 
     rate: float
@@ -102,7 +101,7 @@ class Dropout(nn.Module):
     def __call__(self, x, *, train: bool, rows: bool = True):
         """Return `x`, any shape, with its own dtype.
 
-        `rows` is False for what all rows of a batch share, such as a table.
+        `rows` is False for arrays that all rows of a batch share, such as a table.
         """
         if not train or self.rate == 0.0:
             return x
@@ -110,7 +109,7 @@ class Dropout(nn.Module):
         return jnp.where(keep, x * jnp.asarray(self.scale, x.dtype), 0)
 
     def mask(self, shape: tuple[int, ...], rows: bool = True):
-        """A new mask, bool of `shape`: True for what is kept."""
+        """A new mask, bool of `shape`: True for elements that stay."""
         return keep_mask(self.make_rng("dropout"), self.rate, shape, rows)
 
     def bits(self, shape: tuple[int, ...], rows: bool = True):
@@ -119,5 +118,5 @@ class Dropout(nn.Module):
 
     @property
     def scale(self) -> float:
-        """By which what is kept is multiplied: the inverse of its share."""
+        """The factor of the elements that stay: one over their share."""
         return 1 / (1 - _threshold(self.rate) / 65536)

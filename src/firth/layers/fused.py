@@ -1,13 +1,13 @@
 """Attention as two TPU kernels: no array of the size of the scores leaves the core.
 
-What `attention.attend` computes with a softmax between two products is one kernel here, and its
-gradient another, which computes the probabilities again from the logarithm of their sum (Dao et
-al. 2022, algorithms 1 and 4). Whole rows of scores fit the memory of a core, so that a softmax is
-taken at once. Heads narrower than a register lie in it side by side, as the projections leave
-them: to multiply by one head the others are put to zero, which costs the matrix unit nothing.
+One kernel computes what `attention.attend` does: a softmax between two products. Another computes
+its gradient, with the probabilities again from the logarithm of their sum (Dao et al. 2022,
+algorithms 1 and 4). Whole rows of scores fit the memory of a core, so a softmax is one pass. Heads
+narrower than a register share it side by side, as the projections leave them. To multiply by one
+head, the kernels set the others to zero, which costs the matrix unit nothing.
 
-The mask of dropout is drawn outside, a bit an element, and is that of `dropout.keep_mask`: both
-ways of computing attention drop the same.
+The mask of dropout comes from outside, a bit an element. It is that of `dropout.keep_mask`: both
+ways of computing attention drop the same elements.
 
 B batch, L query length, M key length, H heads, K head width, D = H x K, G = D / LANES groups of
 heads, Q = M / 4. Within a kernel: R rows of queries, W = LANES.
@@ -25,10 +25,10 @@ from jax.sharding import PartitionSpec as P
 
 from firth.layers.dropout import Dropout
 
-KEPT = "attention"  # for policies of `jax.checkpoint`: what the backward kernel needs
+RESIDUALS = "attention"  # for policies of `jax.checkpoint`: what the backward kernel needs
 LANES, SUBLANES = 128, 8  # of a vector register
-LENGTHS = 512, 1024  # whose quarters fill registers, and whose scores fit the memory of a core
-SCORES = 256 * 512  # R x M: of 64 to 512 rows at 512 keys what takes the fewest cycles
+LENGTHS = 512, 1024  # their quarters fill registers, their scores fit the memory of a core
+SCORES = 256 * 512  # R x M: the fastest of 64 to 512 rows at 512 keys, in cycles
 ROW_AXES, HEAD_AXIS = ("data", "fsdp"), "tensor"  # of the mesh
 FORWARD, BACKWARD = "fused_attention_forward", "fused_attention_backward"
 
@@ -40,12 +40,12 @@ def attend(q_BLHK, k_BMHK, v_BMHK, bias_B11M, dropout: Dropout, *, train: bool):
     """Softmax of `q k + bias` over the keys, dropout, and the sum of the values so weighted.
 
     Returns [B, L, H, K]. The queries come scaled. The bias, float32, hides keys; it is a constant
-    and gets no gradient. The shapes are such that `applies`; on another platform than a TPU the
-    kernels are interpreted, for tests.
+    and gets no gradient. The shapes must satisfy `applies`. On other platforms than a TPU an
+    interpreter runs the kernels, for tests.
     """
     (B, L, H, K), M = q_BLHK.shape, k_BMHK.shape[1]
     drops = train and dropout.rate > 0
-    # The barrier: or a scanned layer draws them twice, for the kernel and for what it keeps.
+    # Without the barrier a scanned layer draws them twice: for the kernel and for its residuals.
     bits_BHLQ = jax.lax.optimization_barrier(dropout.bits((B, H, L, M))) if drops else None
     bias_B11M = jnp.broadcast_to(bias_B11M, (B, 1, 1, M))
     q_BLD, k_BMD, v_BMD = (x.reshape(*x.shape[:2], H * K) for x in (q_BLHK, k_BMHK, v_BMHK))
@@ -54,10 +54,11 @@ def attend(q_BLHK, k_BMHK, v_BMHK, bias_B11M, dropout: Dropout, *, train: bool):
 
 
 def applies(q_shape: tuple[int, ...], k_shape: tuple[int, ...], bias_shape: tuple) -> bool:
-    """Whether this is traced for a TPU, and the kernels take the shapes.
+    """Whether JAX traces this for a TPU, and the kernels take the shapes.
 
-    Those of queries [B, L, H, K], keys [B, M, H, K] and a bias [B or 1, 1, 1, M]: both lengths are
-    among LENGTHS, devices get whole rows, and each the heads that fill registers.
+    The shapes are those of queries [B, L, H, K], keys [B, M, H, K] and a bias [B or 1, 1, 1, M].
+    Both lengths must be among LENGTHS. Each device must get whole rows, and heads that fill
+    registers.
     """
     (B, L, H, K), M, sizes = q_shape, k_shape[1], _mesh_axes()
     rows = sizes.get(ROW_AXES[0], 1) * sizes.get(ROW_AXES[1], 1)
@@ -72,7 +73,7 @@ def applies(q_shape: tuple[int, ...], k_shape: tuple[int, ...], bias_shape: tupl
 
 
 def on_tpu() -> bool:
-    """Whether what is traced here is for the devices of a mesh of TPUs, or JAX has TPUs at hand."""
+    """Whether the devices of the current mesh are TPUs; without a mesh, whether JAX has TPUs."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return (device.platform if device else jax.default_backend()) == "tpu"
 
@@ -91,18 +92,18 @@ def _forward(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, width: int, scale: float
         return q_BLD, jax.ShapeDtypeStruct((B, D // LANES, SUBLANES, L), jnp.float32)
 
     kernel = functools.partial(_forward_kernel, width=width, scale=scale)
-    given = q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ
-    out_BLD, log_BG8L = _run(FORWARD, kernel, results, given, products=2)
-    kept = checkpoint_name((out_BLD, log_BG8L, bits_BHLQ), KEPT)
-    return kept[0], (q_BLD, k_BMD, v_BMD, bias_B11M, *kept)
+    inputs = q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ
+    out_BLD, log_BG8L = _run(FORWARD, kernel, results, inputs, products=2)
+    residuals = checkpoint_name((out_BLD, log_BG8L, bits_BHLQ), RESIDUALS)
+    return residuals[0], (q_BLD, k_BMD, v_BMD, bias_B11M, *residuals)
 
 
 def _backward(width: int, scale: float, residuals, dout_BLD):
     q_BLD, k_BMD, v_BMD, bias_B11M, out_BLD, log_BG8L, bits_BHLQ = residuals
     kernel = functools.partial(_backward_kernel, width=width, scale=scale)
     bias_B1M1 = bias_B11M.swapaxes(2, 3)
-    given = q_BLD, k_BMD, v_BMD, bias_B1M1, out_BLD, dout_BLD, log_BG8L, bits_BHLQ
-    grads = _run(BACKWARD, kernel, lambda *arrays: arrays[:3], given, products=5)
+    inputs = q_BLD, k_BMD, v_BMD, bias_B1M1, out_BLD, dout_BLD, log_BG8L, bits_BHLQ
+    grads = _run(BACKWARD, kernel, lambda *arrays: arrays[:3], inputs, products=5)
     return *grads, jnp.zeros_like(bias_B11M), None
 
 
@@ -126,7 +127,7 @@ def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: flo
             exp_RM = jnp.exp(scores_RM - most_R1)
             sum_R1 = exp_RM.sum(-1, keepdims=True)
             if bits_ref:
-                exp_RM = jnp.where(_kept(bits_ref[0][head, rows], axis=1), exp_RM, 0)
+                exp_RM = jnp.where(_keep_mask(bits_ref[0][head, rows], axis=1), exp_RM, 0)
             head_RW = _product(exp_RM.astype(v_MW.dtype), v_MW, NN) * (scale / sum_R1)
             out_RW += _only(head, width, head_RW)
             log_RW = jnp.where(lane_RW == head, most_R1 + jnp.log(sum_R1), log_RW)
@@ -137,7 +138,7 @@ def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: flo
 def _backward_kernel(
     q_ref, k_ref, v_ref, bias_ref, out_ref, dout_ref, log_ref, *rest, width: int, scale: float
 ):
-    """Scores lie transposed, [M, R]: so three of four gradients are plain products."""
+    """Scores lie transposed, [M, R], so three of four gradients are plain products."""
     *bits_ref, dq_ref, dk_ref, dv_ref = rest
     M, dtype = k_ref.shape[0], q_ref.dtype
     R = SCORES // M
@@ -147,7 +148,7 @@ def _backward_kernel(
     for start in range(0, q_ref.shape[0], R):
         rows = pl.ds(start, R)
         q_RW, dout_RW = q_ref[rows], dout_ref[rows]
-        # Of a row's probabilities the mean gradient: output times its gradient, a head a row.
+        # The mean gradient of a row's probabilities: output times its gradient, a head a row.
         both_RW = out_ref[rows].astype(jnp.float32) * dout_RW.astype(jnp.float32)
         mean_8R = _product(heads_8W, both_RW, NT, precision=jax.lax.Precision.HIGHEST)
         dout_RW = (dout_RW * jnp.asarray(scale, dtype)).astype(dtype)
@@ -158,7 +159,7 @@ def _backward_kernel(
             probs_MR = jnp.exp(_product(k_MW, q_RW, NT) + bias_ref[0] - log_1R)
             kept_MR, dkept_MR = probs_MR, _product(v_MW, dout_RW, NT)
             if bits_ref:
-                keep_MR = _kept(bits_ref[0][head, rows].astype(jnp.int32).T, axis=0)
+                keep_MR = _keep_mask(bits_ref[0][head, rows].astype(jnp.int32).T, axis=0)
                 kept_MR, dkept_MR = (jnp.where(keep_MR, x, 0) for x in (kept_MR, dkept_MR))
             dscores_MR = (probs_MR * (dkept_MR - mean_8R[head : head + 1])).astype(dtype)
             dv_MW += _product(kept_MR.astype(dtype), _only(head, width, dout_RW), NN)
@@ -175,7 +176,7 @@ def _product(a, b, dimensions, precision=None):
 
 
 def _only(head: int, width: int, x):
-    """`x` [..., W] with the lanes of all other heads put to zero."""
+    """`x` [..., W] with the lanes of all other heads set to zero."""
     return jnp.where(_head_of_lane(x.shape, width) == head, x, 0).astype(x.dtype)
 
 
@@ -183,7 +184,7 @@ def _head_of_lane(shape: tuple[int, int], width: int):
     return jax.lax.div(jax.lax.broadcasted_iota(jnp.int32, shape, 1), jnp.int32(width))
 
 
-def _kept(bits, axis: int):
+def _keep_mask(bits, axis: int):
     """The mask whose quarters along `axis` are the four lowest bits of each byte."""
     bits = bits.astype(jnp.int32)
     return jnp.concatenate([bits & (1 << i) for i in range(4)], axis=axis) != 0
@@ -192,14 +193,14 @@ def _kept(bits, axis: int):
 # ------------------------------------------------------------------------------ calling a kernel
 
 
-def _run(name: str, kernel, results, given, products: int):
+def _run(name: str, kernel, results, inputs, products: int):
     """Run a kernel for every row of the batch and group of heads, on each device for its own.
 
-    Arrays of three axes are [B, length, D]. Of those of four, the second axis is over the groups,
-    the heads, or a single one that all groups share. `results` makes the shapes of what comes out
-    from the arrays that a device has; `products` of [L, K] with [K, M] are counted for every head.
+    Arrays of three axes are [B, length, D]. The second axis of those of four counts groups or
+    heads, or is 1 where all groups share the array. `results` gives the shapes of the outputs from
+    the arrays of one device. `products` is the number of products of [L, K] with [K, M] a head.
     """
-    given = [x for x in given if x is not None]
+    inputs = [x for x in inputs if x is not None]
 
     def local(*arrays):
         (B, L, D), M = arrays[0].shape, arrays[1].shape[1]
@@ -224,7 +225,7 @@ def _run(name: str, kernel, results, given, products: int):
 
     auto = _mesh_axes()
     if not auto:
-        return local(*given)
+        return local(*inputs)
     rows = tuple(axis for axis in ROW_AXES if axis in auto) or None
     heads = HEAD_AXIS if HEAD_AXIS in auto else None
 
@@ -234,16 +235,16 @@ def _run(name: str, kernel, results, given, products: int):
 
     run = jax.shard_map(
         local,
-        in_specs=tuple(spec(x) for x in given),
-        out_specs=tuple(spec(x) for x in results(*given)),
+        in_specs=tuple(spec(x) for x in inputs),
+        out_specs=tuple(spec(x) for x in results(*inputs)),
         axis_names=set(auto),
         check_vma=False,
     )
-    return run(*given)
+    return run(*inputs)
 
 
 def _block(shape: tuple[int, ...], groups: int) -> pl.BlockSpec:
-    """What of an array one call of a kernel gets: a row of the batch, and in it a group's part."""
+    """The part of an array that one call of a kernel gets: a group of heads of a row."""
     if len(shape) == 3:
         return pl.BlockSpec((None, shape[1], LANES), lambda b, g: (b, 0, g))
     if shape[1] == 1:
@@ -252,7 +253,7 @@ def _block(shape: tuple[int, ...], groups: int) -> pl.BlockSpec:
 
 
 def _mesh_axes() -> dict[str, int]:
-    """Sizes of the axes of the current mesh over which arrays are still whole here."""
+    """Sizes of the axes of the current mesh over which arrays are not yet divided here."""
     mesh = jax.sharding.get_abstract_mesh()
     axes = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
     return {name: size for name, size, kind in axes if kind == AxisType.Auto}

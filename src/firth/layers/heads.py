@@ -1,6 +1,6 @@
 """Prediction heads over hidden states or the pooled output.
 
-What differs from family to family are class attributes of its Config: `head_activation`,
+Class attributes of a family's Config say how its heads differ: `head_activation`,
 `classifier_hidden`, `classifier_input_dropout`, `classifier_norm`, `classifier_bias`, `lm_bias`.
 """
 
@@ -14,8 +14,8 @@ from firth.layers.transformer import ACTIVATIONS, dense, edge_initializer, layer
 class MaskedLMHead(nn.Module):
     """Dense to the embeddings' width, activation, LayerNorm, tied table, bias (Devlin et al., A.2).
 
-    `config` is that of the hidden states, `width` that of the word table that the logits are scored
-    against (0: the config's own): a generator may score against its discriminator's.
+    `config` is the encoder's. `width` is that of the word table in `decode` (0: the encoder's own);
+    a generator may use its discriminator's table.
     """
 
     config: object
@@ -23,7 +23,7 @@ class MaskedLMHead(nn.Module):
 
     @nn.compact
     def __call__(self, hidden_BMD, decode):
-        """Vocabulary logits float32 [B, M, V] for the given (gathered) positions.
+        """Vocabulary logits float32 [B, M, V] at gathered positions.
 
         `decode` maps [B, M, E] to [B, M, V] with the word embeddings.
         """
@@ -36,7 +36,7 @@ class MaskedLMHead(nn.Module):
 
 
 class LanguageModelHead(nn.Module):
-    """Scores against the word table; with a bias where the family's head has one (`lm_bias`)."""
+    """Products with the word table, and a bias where the family's head has one (`lm_bias`)."""
 
     config: object
 

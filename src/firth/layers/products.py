@@ -1,9 +1,9 @@
-"""Matrix products of a step, by closed formula: what a run's floating-point operations are made of.
+"""Matrix products of a step by closed formula, for the floating-point operations of a run.
 
-Counted are 2 m n k for each product, forward and backward: an affine map has two products of its
-size in the backward pass. Not counted is what does not grow with the product of two widths:
-embeddings (lookups), norms, activations, softmax, dropout, the optimiser. Masks save nothing: a
-causal or a local attention computes all its scores and hides some.
+Each product counts 2 m n k, forward and backward: an affine map has two products of its size in the
+backward pass. The count leaves out all that does not grow with the product of two widths:
+embeddings (lookups), norms, activations, softmax, dropout, the optimiser. Masks save nothing:
+causal or local attention computes all its scores and hides some.
 
 B rows, L length, P predicted positions a row, M memory, J = M + L keys, R relative positions,
 D width, E width of the embeddings, F MLP width, V vocabulary, N layers.
@@ -21,7 +21,7 @@ class Product(NamedTuple):
 
     part: of the model. forward: FLOPs of the forward pass. backward: how many products of the same
     size the backward pass has. owner: "" for the model that is trained, or the second model's role.
-    needed: whether the backward pass needs the result, and rematerialisation computes it again.
+    needed: whether the backward pass needs the result, so that rematerialisation repeats it.
     """
 
     part: str
@@ -41,7 +41,7 @@ def transformer(c, *, rows, length, micro=1, embedded=0, gates=1) -> Iterator[Pr
       embedded: E, where it is not the body's own (a generator on its discriminator's embeddings).
       gates: 2 where half of the first map gates the other half.
 
-    Where norms come first, a layer ends with a sum, which needs no result of the MLP's second map.
+    Pre-norm layers end with a sum, which needs no result of the MLP's second map.
     """
     del micro
     tokens, D = rows * length, c.hidden_size
@@ -76,9 +76,9 @@ def relative(
     """Relative attention over memory, of a content and (`predicted` > 0) a query stream.
 
     The encodings of the distances are constants, so their projection has one product in the
-    backward pass; it is the same for all rows of a micro-batch, once a direction. The last layer's
-    content stream is what nobody reads where only the query stream predicts: its keys and values
-    alone are computed (layers that are scanned compute it all; `scan` is counted so).
+    backward pass. It is the same for all rows of a micro-batch, once a direction. Where only the
+    query stream predicts, nothing reads the last layer's content stream: unrolled layers compute
+    its keys and values alone, scanned layers all of it.
     """
     del embedded
     D, F, N, J = c.hidden_size, c.intermediate_size, c.num_layers, memory + length
@@ -93,7 +93,7 @@ def relative(
 
 
 def masked_words(c, positions: int, scored: int = 0) -> Product:
-    """The masked LM head at so many positions, against a table `scored` wide (the config's)."""
+    """The masked LM head at so many positions, with a table `scored` wide (0: the config's)."""
     width = scored or c.embedding_width
     return Product("mlm", 2 * positions * width * (c.hidden_size + c.vocab_size))
 

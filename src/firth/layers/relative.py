@@ -24,8 +24,8 @@ from firth.layers.transformer import (
 class Context(NamedTuple):
     """What all layers share.
 
-    distances: encodings of the relative positions [T, R, D]; T is 2 where the second half of the
-      rows runs backwards, else 1.
+    distances: encodings of the relative positions [T, R, D]. T is 2 where the second half of the
+      rows runs backwards, otherwise 1.
     visible: bool [B, 1, L, J], the keys that each position of the content stream sees.
     other: bool [B, 1, L, J], the keys of another segment; None where there are no segments.
     query: the same two for the query stream [B, 1, P, J], and its positions int [B, P]; None where
@@ -51,7 +51,7 @@ def sinusoids(distances_R, width: int):
 def distances(length: int, memory: int, causal: bool, clamp: int = 0):
     """Distances query - key, int [R], from the farthest key before to the farthest one after.
 
-    Row i of the scores against them holds its keys' scores from place `length` - i on.
+    Row i of the scores by distance holds the scores of its keys from place `length` - i on.
     """
     last = -1 if causal else -length
     steps_R = jnp.arange(memory + length, last, -1)
@@ -59,10 +59,10 @@ def distances(length: int, memory: int, causal: bool, clamp: int = 0):
 
 
 def shift(scores_BHLR, keys: int):
-    """Scores [B, H, L, J] by key of scores [B, H, L, R] by distance, without a gather.
+    """Turn scores by distance [B, H, L, R] into scores by key [B, H, L, J], without a gather.
 
-    Read row after row as one line, the wanted part of every next row begins R - 1 places later
-    (Dai et al. 2019, appendix B).
+    In one line of all rows, the part of each row that has keys begins R - 1 places after that of
+    the row before (Dai et al. 2019, appendix B).
     """
     *outer, L, R = scores_BHLR.shape
     line = scores_BHLR.reshape(*outer, R, L)[..., 1:, :]
@@ -70,9 +70,9 @@ def shift(scores_BHLR, keys: int):
 
 
 def shift_at(scores_BHPR, positions_BP, length: int, keys: int):
-    """The same for the rows of some positions alone: a window of each row [B, H, P, J].
+    """The same for the rows of some positions: a window of each row [B, H, P, J].
 
-    Scores must reach as far to the right as to the left, as those of no causal model do.
+    Scores must extend as far to the right as to the left, which those of a causal model do not.
     """
 
     def window(row_HR, position):
@@ -82,8 +82,8 @@ def shift_at(scores_BHPR, positions_BP, length: int, keys: int):
     return windows(scores_BHPR, positions_BP)
 
 
-def sight(config, mask_BL, segments_BL, memory, order, shape) -> Context:
-    """Who sees whom; a `Context` whose distances are still to come.
+def create_context(config, mask_BL, segments_BL, memory, order, shape) -> Context:
+    """Which keys each position sees: a `Context` with distances still to be set.
 
     Args:
       mask_BL, segments_BL: as an encoder has them, or None.
@@ -103,7 +103,7 @@ def sight(config, mask_BL, segments_BL, memory, order, shape) -> Context:
         rank_BP = jnp.take_along_axis(ranks_BL, positions_BP, axis=1)
         before_BPL = mask_BL[:, None, :] & (ranks_BL[:, None, :] < rank_BP[..., None])
         inside_BLL &= ranks_BL[:, None, :] <= ranks_BL[:, :, None]
-    inside_BLL |= place_L[:, None] == place_L  # so that padding, too, sees something
+    inside_BLL |= place_L[:, None] == place_L  # padding, too, must see something
     filled_B = jnp.zeros(B, jnp.int32) if memory is None else memory["filled"]
     remembered_BM = jnp.arange(M) >= M - filled_B[:, None]
     if segments_BL is None:
@@ -127,17 +127,17 @@ def sight(config, mask_BL, segments_BL, memory, order, shape) -> Context:
 
 
 def empty_memory(config, rows: int, length: int) -> dict:
-    """Memory with room for `length` positions of each row, and none of them filled.
+    """Empty memory with room for `length` positions of each row.
 
-    hidden: [rows, N, length, D], what goes into each layer. filled: int32 [rows], how many places
-    count, from the end.
+    hidden: [rows, N, length, D], the inputs of each layer. filled: int32 [rows], how many places
+    hold a position, counted from the end.
     """
     shape = (rows, config.num_layers, length, config.hidden_size)
     return {"hidden": jnp.zeros(shape, config.dtype), "filled": jnp.zeros(rows, jnp.int32)}
 
 
 def remember(memory: dict, inputs_NBLD, kept: int | None = None) -> dict:
-    """The memory with the first `kept` positions of a segment behind it; without gradient."""
+    """The memory with the first `kept` positions of a segment appended; without gradient."""
     old, M = memory["hidden"], memory["hidden"].shape[2]
     new = jnp.moveaxis(inputs_NBLD[:, :, :kept], 0, 1)
     hidden = jnp.concatenate([old, new], axis=2)[:, :, new.shape[2] :]
@@ -148,7 +148,7 @@ def remember(memory: dict, inputs_NBLD, kept: int | None = None) -> dict:
 class RelativeAttention(nn.Module):
     """Attention of one stream, or of a content and a query stream that share all weights.
 
-    Parameters are those of the released models: projections [D, H, K] without biases, and biases on
+    Parameters are as in the released models: projections [D, H, K] without biases, and biases on
     the query for content, position and (where the family has segments) segment scores [H, K].
     """
 
@@ -220,7 +220,7 @@ class RelativeAttention(nn.Module):
                 scores += jnp.where(other, same_or_other[1], same_or_other[0])
             scores = jnp.where(visible, scores, MASKED)
             out_BSHK, probs = attend(scores, v_BJHK, drop, train=train)
-            if positions_BP is not None:  # the first of a factorization order may see nothing
+            if positions_BP is not None:  # the first token of a factorization order may see nothing
                 out_BSHK *= visible.any(-1)[..., None].swapaxes(1, 2)
             return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs
 

@@ -1,4 +1,4 @@
-"""Rotary positions and the attention that uses them (Su et al. 2021).
+"""Rotary positions, and attention with them (Su et al. 2021).
 
 B batch, L length, M key length, D model width, H heads, K head width.
 """

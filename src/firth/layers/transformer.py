@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from firth.errors import FirthError
-from firth.layers.attention import KEPT, MultiHeadAttention
+from firth.layers.attention import RESIDUALS, MultiHeadAttention
 from firth.layers.dropout import Dropout
 
 ACTIVATIONS = {
@@ -20,14 +20,14 @@ ACTIVATIONS = {
     "tanh": jnp.tanh,
 }
 
-# What is kept for the backward pass; the rest is computed again. From least to most memory:
-# nothing but a layer's input, the products with parameters, those and what attention needs.
+# What the backward pass keeps; it computes the rest again. From least to most memory: a layer's
+# input alone, the products with parameters, those and the residuals of attention.
 _policies = jax.checkpoint_policies
 REMAT_POLICIES = {
     "full": _policies.nothing_saveable,
     "dots": _policies.dots_with_no_batch_dims_saveable,
     "all_dots": _policies.save_from_both_policies(
-        _policies.dots_with_no_batch_dims_saveable, _policies.save_only_these_names(KEPT)
+        _policies.dots_with_no_batch_dims_saveable, _policies.save_only_these_names(RESIDUALS)
     ),
 }
 
@@ -69,8 +69,8 @@ def dense(
 ) -> nn.Dense:
     """Map with the family's compute dtype; parameters are float32.
 
-    It has a bias where the family's layers have one (`config.bias`), or as `bias` says. `init`
-    makes its initial kernel, by default as the family's `initializer`.
+    `bias` says whether it has a bias; by default as the family's layers (`config.bias`). `init`
+    makes its initial kernel; by default the family's `initializer`.
     """
     return nn.Dense(
         features,
@@ -88,10 +88,10 @@ def initializer(config, scale: float = 1.0) -> nn.initializers.Initializer:
 
 
 def edge_initializer(config) -> nn.initializers.Initializer:
-    """For what leads from the embeddings to the layers, and for the last layer of a head.
+    """For the map from the embeddings to the layers, and for the last layer of a head.
 
-    The released code of some families (`config.glorot_edges`) names no initialiser there, which
-    means Glorot's uniform one: within sqrt(6 / (inputs + outputs)).
+    The released code of some families (`config.glorot_edges`) names no initialiser there. TF1 then
+    takes Glorot's uniform one: within sqrt(6 / (inputs + outputs)).
     """
     return nn.initializers.glorot_uniform() if config.glorot_edges else initializer(config)
 
@@ -124,7 +124,7 @@ class Block(nn.Module):
 
 
 def rematerialised(config, block: type[nn.Module]) -> type[nn.Module]:
-    """The block with the config's policy of what is kept for the backward pass."""
+    """The block with the config's policy of what the backward pass keeps (`config.remat`)."""
     if config.remat == "none":
         return block
     return nn.remat(
@@ -138,8 +138,8 @@ def rematerialised(config, block: type[nn.Module]) -> type[nn.Module]:
 def scanned(block: type[nn.Module], length: int, *inputs: int):
     """`length` blocks as one that is compiled once; its parameters have a leading axis.
 
-    A block's arguments after the state are (context, train, attentions), the same for all, and then
-    those that have a layer's own part along the axes `inputs`.
+    All blocks share their arguments (context, train, attentions) after the state. Each gets its own
+    part of the arguments that follow, along the axes `inputs`.
     """
     return nn.scan(
         block,

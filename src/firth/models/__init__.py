@@ -12,5 +12,5 @@ FAMILIES = {
     "gpt": "firth.models.gpt",
     "gpt2": "firth.models.gpt2",
 }
-# What transformers calls a family (`model_type`), where that is not its name here.
+# The names of families in transformers (`model_type`), where they differ from those here.
 MODEL_TYPES = {"gpt": "openai-gpt"}

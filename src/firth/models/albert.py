@@ -70,7 +70,7 @@ class Group(nn.Module):
 
     @nn.compact
     def __call__(self, x_BLD, bias, train: bool, attentions: bool):
-        """Return the new hidden states and, stacked, what each layer collects."""
+        """Return the new hidden states, and (all hidden states, all probabilities)."""
         layers = [Block(self.config, name=f"inner_{j}") for j in range(self.config.inner_layers)]
         x_BLD, *collected = in_turn(layers, x_BLD, bias, train, attentions)
         return x_BLD, tuple(collected)
@@ -83,7 +83,7 @@ class SharedStack(nn.Module):
 
     @nn.compact
     def __call__(self, x_BLD, bias, *, train: bool, attentions: bool):
-        """As `layers.transformer.Stack`, with N = num_layers x inner_layers."""
+        """Return as `layers.transformer.Stack`, with N = num_layers x inner_layers."""
         c = self.config
         module = rematerialised(c, Group)
         steps = [i * c.num_groups // c.num_layers for i in range(c.num_layers)]

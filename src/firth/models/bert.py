@@ -44,7 +44,7 @@ def size(name: str) -> dict:
 
 
 def dimensions(layers: int, hidden: int) -> dict:
-    """A body with heads of 64 and an MLP four times as wide, as all published ones have it."""
+    """A body with heads of 64 and an MLP four times as wide, as in all published models."""
     return dict(
         num_layers=layers,
         hidden_size=hidden,
@@ -59,8 +59,8 @@ class Config:
 
     `activation` is "gelu_tanh" (the original code), "gelu" (erf; Hugging Face) or "relu".
     `type_vocab_size` 0 or 1 leaves segment ids unused. `embedding_size` 0 means the hidden size;
-    where they differ, a dense layer leads from the one to the other. `remat` is "none" or one of
-    `layers.transformer.REMAT_POLICIES`. With `fused_attention` TPUs compute attention by the
+    where the two differ, a dense layer maps one to the other. `remat` is "none" or one of
+    `layers.transformer.REMAT_POLICIES`. With `fused_attention` TPUs compute attention with the
     kernels of `layers.fused`, in rows of 512 or 1,024 tokens. `dtype` is that of the
     computation; parameters, LayerNorm statistics, softmax and losses are float32.
     """
@@ -105,17 +105,17 @@ class Config:
 
     @property
     def projects(self) -> bool:
-        """Whether a dense layer leads from the embeddings to the layers."""
+        """Whether a dense layer maps the embeddings to the hidden size."""
         return self.embedding_width != self.hidden_size
 
     @property
     def first_position(self) -> int:
-        """Row of the position table that the first token gets."""
+        """Row of the position table for the first token."""
         return 0
 
     @property
     def padding_row(self) -> int | None:
-        """Row of the word and position tables that begins as zeros, or None."""
+        """Row of the word and position tables whose initial values are zeros, or None."""
         return None
 
     def __post_init__(self):
@@ -123,7 +123,7 @@ class Config:
 
 
 def zero_row(init, row: int | None):
-    """The initialiser with zeros in one row of what it makes; itself where `row` is None."""
+    """The initialiser with zeros in one row; unchanged where `row` is None."""
     if row is None:
         return init
     return lambda *args: init(*args).at[row].set(0)
@@ -189,7 +189,7 @@ class Encoder(nn.Module):
         return self.drop(self.norm(e_BLE), train=train)
 
     def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
-        """The layers and the pooler over embedded tokens, which may be another encoder's."""
+        """Run the layers and the pooler; the embeddings may come from another encoder."""
         e_BLD = self.project(e_BLE) if self.config.projects else e_BLE
         last_BLD, layers, probs = self.stack(
             e_BLD, mask_to_bias(mask_BL), train=train, attentions=attentions
@@ -209,7 +209,7 @@ SPECIAL_TOKENS = BERT
 
 
 def encoder_modules(prefix: str) -> tuple:
-    """Rows of the encoder as BERT, RoBERTa and ELECTRA publish it, under their own prefix."""
+    """Rows of the encoder as BERT, RoBERTa and ELECTRA publish it, each under its prefix."""
     embeddings = f"{prefix}.embeddings"
     return (
         ("encoder/word", f"{embeddings}.word_embeddings", "embed"),

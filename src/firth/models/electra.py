@@ -1,7 +1,7 @@
 """ELECTRA (Clark et al. 2020): BERT's encoder with embeddings of their own size and no pooler.
 
-The discriminator detects replaced tokens; the generator is the same encoder, narrower. How the two
-are trained together is the objective's business (`objectives.rtd`).
+The discriminator detects replaced tokens; the generator is the same encoder, narrower.
+`objectives.rtd` trains the two together.
 """
 
 import dataclasses

@@ -34,12 +34,12 @@ def size(name: str) -> dict:
 class Config:
     """Dimensions and numerics; the defaults are those of GPT.
 
-    Two options are what the 2018 code did with its one matrix of tokens and positions:
-    `matrix_dropout` applies the embedding dropout to the entries of the matrix, so that all rows
-    and positions of a step lack the same ones (the softmax still sees it whole), and
+    The 2018 code has one matrix of tokens and positions, and treats it in two ways that are options
+    here. `matrix_dropout` applies the embedding dropout to the entries of the matrix: all rows and
+    positions of a step lack the same ones, and the softmax still sees the whole matrix.
     `softmax_over_all` lets the positions compete with the tokens in the softmax: there are
     V + max_length scores, of which transformers computes the first V. Published layouts have no
-    place for either; they hold the same parameters.
+    field for either; they hold the same parameters.
     """
 
     bias: ClassVar[bool] = True
@@ -84,7 +84,7 @@ class Config:
 
     @property
     def residual_scale(self) -> float:
-        """What the initial kernels that write to the residual stream are multiplied by."""
+        """Factor of the initial kernels that write to the residual stream."""
         return 1.0
 
     def __post_init__(self):
@@ -132,7 +132,7 @@ class Encoder(nn.Module):
         return self.drop(self.word(tokens_BL) + self.position(jnp.arange(L)), train=train)
 
     def encode(self, e_BLD, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
-        """The layers over embedded tokens; each sees itself and the real ones before it."""
+        """Run the layers; each token sees itself and the real ones before it."""
         bias = jnp.where(causal_mask(mask_BL), 0.0, MASKED)[:, None]
         last_BLD, layers, probs, _ = self.stack(e_BLD, bias, train=train, attentions=attentions)
         last_BLD = self._finish(last_BLD)
@@ -140,18 +140,18 @@ class Encoder(nn.Module):
         return Encoded(last=last_BLD, hidden=hidden, attentions=probs)
 
     def empty_cache(self, rows: int, capacity: int):
-        """What `extend` goes on from where nothing was read; see `layers.causal.empty_cache`."""
+        """An empty cache for `extend`; see `layers.causal.empty_cache`."""
         return empty_cache(self.config, rows, capacity)
 
     def extend(self, tokens_BL, positions_BL, visible_BLC, cache, slot):
-        """Encode tokens that go on from a cache, without dropout.
+        """Encode the tokens after those in a cache, without dropout: a prefill or a decode step.
 
         Args:
           tokens_BL: int token ids; they fill the slots from `slot` on.
           positions_BL: int rows of the position table.
           visible_BLC: bool, which slots each token may see, its own included.
-          cache: keys and values of what was read before.
-          slot: int scalar.
+          cache: keys and values of the tokens before, from `empty_cache` or an earlier call.
+          slot: int scalar, the first slot to fill.
 
         Returns the last hidden states [B, L, D] and the new cache.
         """
@@ -172,7 +172,7 @@ class Encoder(nn.Module):
         return jnp.einsum("...D,VD->...V", x_BMD, table, preferred_element_type=jnp.float32)
 
     def _matrix(self):
-        """Tokens and positions as the one matrix that they are in the 2018 code [V + P, D]."""
+        """Tokens and positions as one matrix [V + P, D], as in the 2018 code."""
         whole = jnp.concatenate([self.word.embedding, self.position.embedding])
         return whole.astype(self.config.dtype)
 
@@ -194,7 +194,7 @@ LAYERS = layer_modules(  # GPT-2's too
 
 
 def from_config(spec: dict, config: dict, where: str):
-    """Set the width of the MLP, which is always four times the hidden size."""
+    """Set the width of the MLP: always four times the hidden size."""
     del config, where
     spec["intermediate_size"] = 4 * spec["hidden_size"]
 
@@ -226,7 +226,7 @@ PUBLISHED = Published(
         ("lm",): "OpenAIGPTLMHeadModel",
         (): "OpenAIGPTModel",
     },
-    # transformers computes this family's "gelu" by tanh, and has no other gelu for it.
+    # For this family, transformers computes "gelu" by tanh and has no other gelu.
     activations={"gelu": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu"},
     fields={
         "vocab_size": "vocab_size",

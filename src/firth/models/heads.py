@@ -1,7 +1,7 @@
 """The heads a model may have: one class each, and one line here that names it.
 
-A head says which module it is and what of the encoder's output it reads. The modules themselves
-are in `firth.layers.heads`. A recipe's objective may name the user's own head as "module:Class".
+A head builds its module and picks its input from the encoder's output. The modules are in
+`firth.layers.heads`. A recipe's objective may name the user's own head as "module:Class".
 """
 
 from firth import registry
@@ -21,11 +21,11 @@ HEADS = {
 
 
 class Head:
-    """What a head is to its model. B batch, L length, D hidden size.
+    """A head of a model. B batch, L length, D hidden size.
 
     on_pooled: whether it needs the pooled output.
     per_token: whether its logits have an axis of tokens, [B, L, ...].
-    saved: whether it is kept beyond the run that made it.
+    saved: whether exports of the model keep it.
     """
 
     on_pooled = False
@@ -33,11 +33,11 @@ class Head:
     saved = True
 
     def build(self, model, name: str):
-        """The flax module, whose parameters lie under `name`; called in the model's setup."""
+        """Return the flax module, with parameters under `name`; the model's setup calls it."""
         raise TypeError(f"{type(self).__name__} does not define build")
 
     def logits(self, model, name: str, out, mask_BL):
-        """Logits of what the encoder returned, without dropout."""
+        """Logits from the encoder's output, without dropout."""
         del mask_BL
         return model.head(name)(out.last)
 
@@ -48,7 +48,7 @@ class MaskedWord(Head):
     per_token = True
 
     def build(self, model, name):
-        """Of the width of the table that it scores against."""
+        """As wide as the word table in its scores."""
         return MaskedLMHead(model.encoder.config, model.scores_against, name=name)
 
     def logits(self, model, name, out, mask_BL):
@@ -62,7 +62,7 @@ class NextWord(Head):
     per_token = True
 
     def build(self, model, name):
-        """The word table, perhaps with a bias."""
+        """The word table, with a bias where the family has one."""
         return LanguageModelHead(model.encoder.config, name=name)
 
     def logits(self, model, name, out, mask_BL):
@@ -110,7 +110,7 @@ class CopiedToken(Head):
 
 
 class Bridge(Head):
-    """Hidden states in the teacher's width [B, L, D_teacher]; no use without the teacher."""
+    """Hidden states in the teacher's width [B, L, D_teacher]; useless without the teacher."""
 
     saved = False
 
@@ -123,22 +123,22 @@ class Label(Head):
     """Logits [B, C] of a text's labels."""
 
     def build(self, model, name):
-        """As the family's classifier is."""
+        """The family's classifier."""
         c = model.encoder.config
         return ClassifierHead(
             c, model.num_labels, model.classifier_dropout, c.classifier_hidden, name=name
         )
 
     def logits(self, model, name, out, mask_BL):
-        """Of what the family's classifier reads."""
+        """Of the input of the family's classifier."""
         return model.classify(out, mask_BL)
 
 
 def find_head(name: str) -> Head:
-    """The head of that name; FirthError for one that is not known."""
+    """The head of that name; raises FirthError for an unknown one."""
     return registry.resolve("head", name, HEADS)()
 
 
 def key_of(name: str) -> str:
-    """Where a head's parameters lie: its name, or the class of the user's own."""
+    """Key of a head's parameters: its name, or the class of the user's own head."""
     return name.rpartition(":")[2]

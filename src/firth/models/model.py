@@ -16,22 +16,21 @@ from firth.errors import FirthError
 from firth.models import FAMILIES
 from firth.models.heads import find_head, key_of
 
-EMBEDDINGS = frozenset({"word", "position", "type", "norm"})  # what a tied generator shares
-BODIES = frozenset(
-    {"encoder", "generator", "teacher"}
-)  # what weights to start from hold whole or not at all
+EMBEDDINGS = frozenset({"word", "position", "type", "norm"})  # a tied generator shares them
+# Loaded weights hold each of these whole or not at all.
+BODIES = frozenset({"encoder", "generator", "teacher"})
 
 
 @flax.struct.dataclass
 class Encoded:
-    """What an encoder returns. N layers, B batch, L length, D hidden size, H heads.
+    """Output of an encoder. N layers, B batch, L length, D hidden size, H heads.
 
-    last: [B, L, D], what heads stand on: `hidden[-1]`, in training after the dropout that some
-      families put there.
-    hidden: [N+1, B, L, D], the embeddings and what comes out of every layer.
+    last: [B, L, D], the input of heads: `hidden[-1]`. In training some families apply dropout to
+      it.
+    hidden: [N+1, B, L, D], the embeddings and the output of every layer.
     pooled: [B, D], or None where the family has no pooler.
-    attentions: probabilities [N, B, H, L, L], or None unless they were asked for.
-    memory: what the same rows' next segment attends to, or None where the family has no memory.
+    attentions: probabilities [N, B, H, L, L]; None unless the caller asks for them.
+    memory: the next segment of the same rows attends to it. None where the family has no memory.
     """
 
     last: jax.Array
@@ -45,7 +44,7 @@ class Model(nn.Module):
     """An encoder and the heads named in `heads`: parameters under `encoder` and each head's name.
 
     Objectives, tasks, extraction and exchange see only this interface. Two kinds of pretraining
-    need a second model, which lives under its role: a `generator` that is trained beside this one
+    need a second model, with parameters under its role: a `generator`, trained beside this one
     (`tied`: on this one's embeddings), or a frozen `teacher`.
     """
 
@@ -56,7 +55,7 @@ class Model(nn.Module):
     generator: "Model | None" = None
     tied: bool = False
     teacher: "Model | None" = None
-    scores_against: int = 0  # width of the word table of the MLM head; 0: the encoder's own
+    scores_against: int = 0  # width of the MLM head's word table; 0: that of the encoder's own
 
     def setup(self):
         """Build the heads; each is an attribute, so that objectives may call it."""
@@ -75,7 +74,7 @@ class Model(nn.Module):
         return out, logits
 
     def head(self, name: str) -> nn.Module:
-        """The module of a head, to be applied to hidden states or the pooled output."""
+        """The module of a head, a function of hidden states or of the pooled output."""
         return getattr(self, f"{key_of(name)}_head")
 
     def mlm(self, hidden_BMD):
@@ -91,9 +90,10 @@ class Model(nn.Module):
         return self.head("copy")(hidden_BLD)[..., 0].astype(jnp.float32)
 
     def classify(self, out: Encoded, mask_BL=None, *, train=False):
-        """Logits float32 [B, C] from the pooled output, or where the family's classifier has a
-        hidden layer of its own, from the hidden state of the first token (`classifier_pooling`
-        "cls") or the last real one ("last"), or from the mean over real tokens ("mean").
+        """Logits float32 [B, C] of the family's classifier.
+
+        It reads the pooled output. With a hidden layer of its own, it reads by `classifier_pooling`
+        the first token ("cls"), the last real one ("last"), or the mean of the real ones ("mean").
         """
         c = self.encoder.config
         if classifies_pooled(c):
@@ -112,7 +112,7 @@ class Model(nn.Module):
     def generator_hidden(self, tokens_BL, segments_BL, mask_BL, *, train):
         """The generator's last hidden states [B, L, D_generator].
 
-        Without a generator of its own the model plays both parts (complete weight sharing).
+        Without a second model, this one is also the generator (complete weight sharing).
         """
         if mask_BL is None:
             mask_BL = jnp.ones(tokens_BL.shape, bool)
@@ -123,13 +123,13 @@ class Model(nn.Module):
 
     def generate(self, hidden_BMD):
         """The generator's vocabulary logits float32 [B, M, V]."""
-        player = self.generator or self
-        table = self.encoder if self.tied else player.encoder
-        return player.mlm_head(hidden_BMD, table.decode)
+        generator = self.generator or self
+        table = self.encoder if self.tied else generator.encoder
+        return generator.mlm_head(hidden_BMD, table.decode)
 
 
 def classifies_pooled(config) -> bool:
-    """Whether a family's classifier (of its Config) stands on the pooled output."""
+    """Whether the classifier of a family (by its Config) reads the pooled output."""
     return not config.classifier_hidden and config.classifier_pooling != "last"
 
 
@@ -139,9 +139,9 @@ def last_real(mask_BL):
 
 
 def bound(model: nn.Module, function):
-    """Make a pure function (params, *args, rngs=) of one that takes a bound model and *args.
+    """Turn a function of a bound model and *args into a pure one: (params, *args, rngs=).
 
-    So objectives use a model as an object, and the step and the evaluation differentiate and jit.
+    Objectives use a model as an object; the step and the evaluation differentiate and jit it.
     """
 
     def call(params, *args, rngs=None):
@@ -151,22 +151,22 @@ def bound(model: nn.Module, function):
 
 
 def sized(system: str, sizes: dict[str, tuple], name: str) -> tuple:
-    """The entry of a family's table of sizes; FirthError that lists them for another name."""
+    """The entry of a family's table of sizes; raises FirthError, with all names, for another."""
     if name not in sizes:
         raise FirthError(f"{system} has no size {name!r}; choose one of {', '.join(sizes)}")
     return sizes[name]
 
 
 def longest(spec: dict) -> int:
-    """How many tokens a row may have."""
+    """The greatest number of tokens in a row."""
     return spec.get("max_length") or family(spec["family"]).Config.max_length
 
 
 def family(name: str):
     """The module of a family: `Config`, `Encoder`, `SPECIAL_TOKENS`; Firth's own add `PUBLISHED`.
 
-    `name` is one of `FAMILIES`, or the user's own as "module:Encoder". Raises FirthError for one
-    that is not known.
+    `name` is one of `FAMILIES`, or the user's own as "module:Encoder". Raises FirthError for an
+    unknown one.
     """
     if ":" in str(name):
         return sys.modules[registry.resolve("model.family", name, {}).__module__]
@@ -181,7 +181,7 @@ def create(
     """Build a `Model` from a config's `model` section.
 
     Args:
-      spec: `family` and the fields of that family's `Config`; perhaps `classifier_dropout`.
+      spec: `family`, fields of that family's `Config`, and optionally `classifier_dropout`.
       heads: their names.
       num_labels: of the classifier.
       generator: the spec of a second model with an MLM head, trained beside this one.
@@ -235,7 +235,7 @@ def parameter_count(params) -> int:
 def to_layout(params: dict, scan: bool) -> dict:
     """Nested parameters with layers stacked under `layers` (scan) or as `layer_0`, `layer_1` ...
 
-    Both layouts hold the same numbers; files always have the unrolled one.
+    Both layouts hold the same numbers. Files always have the unrolled one.
     """
     names = [name for name in params if name.startswith("layer_")]
     if scan and names and "layers" not in params:
@@ -259,25 +259,24 @@ def to_layout(params: dict, scan: bool) -> dict:
     }
 
 
-def load_into(params: dict, loaded: dict, source: str) -> tuple[dict, list[str]]:
-    """Lay loaded parameters over fresh ones; returns them and the names that stayed fresh.
+def merge_params(params: dict, loaded: dict, source: str) -> tuple[dict, list[str]]:
+    """Replace fresh parameters by loaded ones; return the result and the names still fresh.
 
-    Whole heads may be missing from `loaded`, or be left out because the new task has another
-    number of labels. Raises FirthError when a parameter of a body that `loaded` has (encoder,
-    generator, teacher) is missing or has another shape.
+    A head stays fresh where `loaded` lacks it, or where the new task has another number of labels.
+    Raises FirthError if `loaded` has a body (encoder, generator, teacher) with a parameter missing
+    or of another shape.
     """
     fresh = []
     flat, new = flatten_dict(params, sep="/"), flatten_dict(loaded, sep="/")
     for name, value in flat.items():
-        found = new.get(name)
-        fits = found is not None and found.shape == value.shape
-        if fits:
-            flat[name] = np.asarray(found, value.dtype)
+        weight = new.get(name)
+        if weight is not None and weight.shape == value.shape:
+            flat[name] = np.asarray(weight, value.dtype)
             continue
         fresh.append(name)
         body = name.split("/")[0]
         if body in BODIES & loaded.keys() and not name.startswith("encoder/pooler/"):
-            shape = "missing" if found is None else f"of shape {list(found.shape)}"
+            shape = "missing" if weight is None else f"of shape {list(weight.shape)}"
             raise FirthError(
                 f"{source}: {name} is {shape}, but this model's is {list(value.shape)}; "
                 "the model section must describe the weights that it starts from"

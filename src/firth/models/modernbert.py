@@ -1,4 +1,4 @@
-"""ModernBERT (Warner et al. 2024): a current encoder under the same interface.
+"""ModernBERT (Warner et al. 2024): a recent encoder under the same interface.
 
 Pre-norm, rotary positions, GeGLU, no biases, and attention that is global in every third layer and
 local in the others. B batch, L length, D hidden size, H heads, K head width, F MLP width.
@@ -110,14 +110,14 @@ class Config:
 
 
 class Block(nn.Module):
-    """One pre-norm layer; `first` has no norm of its own, since the embeddings have one."""
+    """One pre-norm layer; the `first` has no attention norm, since the embeddings have one."""
 
     config: Config
     first: bool = False
 
     @nn.compact
     def __call__(self, x_BLD, context, train: bool, attentions: bool):
-        """`context` is (bias, rotation). Returns the new hidden states and what is collected."""
+        """`context` is (bias, rotation). Returns as `layers.transformer.Block`."""
         c, (bias, rotation) = self.config, context
         normed_BLD = x_BLD if self.first else layer_norm(c, "attention_norm")(x_BLD)
         out_BLD, probs = RotaryAttention(c, name="attention")(
@@ -132,7 +132,7 @@ class Block(nn.Module):
 
 
 class ScannedBlock(Block):
-    """A layer that is told at run time whether it is a local one."""
+    """A layer that takes at run time whether it is local."""
 
     def __call__(self, x_BLD, contexts, train: bool, attentions: bool, is_local):
         """`contexts` are those of global and of local layers; `is_local` is a bool scalar."""
@@ -141,7 +141,10 @@ class ScannedBlock(Block):
 
 
 class Stack(nn.Module):
-    """`num_layers` blocks, unrolled, or all but the first (it has no norm) scanned as one."""
+    """`num_layers` blocks, unrolled, or scanned but for the first, which has no norm.
+
+    `transformer.run_layers` does not fit: layers differ in their norms and contexts.
+    """
 
     config: Config
 
@@ -195,7 +198,7 @@ class Encoder(nn.Module):
         return self.drop(self.norm(self.word(tokens_BL)), train=train)
 
     def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
-        """The layers over embedded tokens, which may be another encoder's."""
+        """Run the layers; the embeddings may come from another encoder."""
         c, L = self.config, e_BLE.shape[1]
         e_BLD = self.project(e_BLE) if c.projects else e_BLE
         place_L = jnp.arange(L)

@@ -1,4 +1,4 @@
-"""What a family says about its published (Hugging Face) form: tensor names and config.json.
+"""The published (Hugging Face) form of a family: tensor names and config.json.
 
 The families fill these tables in; `firth.weights.names` and `firth.weights.config` read them.
 """

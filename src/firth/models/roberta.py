@@ -1,7 +1,7 @@
 """RoBERTa (Liu et al. 2019): BERT's encoder without segments, positions counted from padding's id.
 
-The position table has pad_id + 1 rows before the first real token's; padding gets the last of them
-(fairseq's convention, which the published 514 rows for 512 tokens come from).
+The position table has pad_id + 1 rows before the first real token's; padding gets the last of them.
+This is fairseq's convention; it explains the 514 published rows for 512 tokens.
 """
 
 import dataclasses
@@ -38,12 +38,12 @@ class Config(bert.Config):
 
     @property
     def first_position(self) -> int:
-        """Row of the position table that the first token gets."""
+        """Row of the position table for the first token."""
         return self.pad_id + 1
 
     @property
     def padding_row(self) -> int:
-        """Row of the word and position tables that begins as zeros, as fairseq's do."""
+        """Row of the word and position tables whose initial values are zeros, as in fairseq."""
         return self.pad_id
 
 

@@ -1,6 +1,6 @@
 """Transformer-XL (Dai et al. 2019): a causal language model with relative positions and memory.
 
-The same layers and encoder as XLNet's, with one stream, no segments and sight to the left alone.
+The same layers and encoder as XLNet's, with one stream and no segments; a token sees the left only.
 """
 
 import dataclasses

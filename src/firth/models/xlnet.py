@@ -13,7 +13,14 @@ import jax.numpy as jnp
 from firth.errors import FirthError
 from firth.layers.dropout import Dropout
 from firth.layers.products import relative
-from firth.layers.relative import Stack, distances, empty_memory, remember, sight, sinusoids
+from firth.layers.relative import (
+    Stack,
+    create_context,
+    distances,
+    empty_memory,
+    remember,
+    sinusoids,
+)
 from firth.layers.transformer import check_body, initializer
 from firth.models import bert
 from firth.models.model import Encoded, sized
@@ -34,8 +41,8 @@ def size(name: str) -> dict:
 class Config:
     """Dimensions and numerics; the defaults are XLNet-base.
 
-    `clamp_len` is the largest distance that is told apart (0: none is the same as another).
-    `untie_r`: every layer has its own biases on the query. `same_length` lets all positions of a
+    `clamp_len` is the largest distance: farther keys count as this far (0: no limit). With
+    `untie_r` every layer has its own biases on the query. `same_length` lets all positions of a
     causal model see equally many keys. The rest is as in BERT.
     """
 
@@ -96,8 +103,8 @@ class Encoder(nn.Module):
         self.word = nn.Embed(
             c.vocab_size, c.hidden_size, embedding_init=initializer(c), dtype=c.dtype
         )
-        if c.segments:  # what the query stream begins with; causal models have none
-            # The released code names no initialiser here, which means Glorot's uniform one.
+        if c.segments:  # the query stream starts from it; causal models have no such stream
+            # The released code names no initialiser here; TF1 then takes Glorot's uniform one.
             init = nn.initializers.glorot_uniform()
             self.mask_embedding = self.param("mask_embedding", init, (1, 1, c.hidden_size))
         self.drop = Dropout(c.dropout)
@@ -172,8 +179,8 @@ class Encoder(nn.Module):
           kept: how many of the first positions the memory keeps; all by default.
           backwards: the second half of the rows runs from right to left.
 
-        Returns what the content stream gives, and the query stream's last hidden states [B, P, D];
-        in training dropout falls on these, and on no `last` of the content stream.
+        Returns the content stream as `Encoded`, and the query stream's last hidden states
+        [B, P, D]. In training, dropout falls on these and not on `last` of the content stream.
         """
         e_BLD = self.embed(tokens_BL, segments_BL, mask_BL, train=train)
         order = (ranks_BL, positions_BP)
@@ -204,29 +211,30 @@ class Encoder(nn.Module):
         steps_R = distances(L, M, c.causal, c.clamp_len)
         steps_TR = jnp.stack([steps_R, -steps_R] if backwards else [steps_R])
         distance_TRD = jax.vmap(lambda steps: sinusoids(steps, D))(steps_TR).astype(c.dtype)
-        context, query_BPD = sight(c, mask_BL, segments_BL, memory, order, (B, L, M)), None
+        context = create_context(c, mask_BL, segments_BL, memory, order, (B, L, M))
+        query_BPD = None
         if order is not None:
             begin = self.mask_embedding.astype(c.dtype)
             query_BPD = jnp.broadcast_to(begin, (*order[1].shape, D))
             query_BPD = self.drop(query_BPD, train=train)
-        # One mask for all rows of a direction, as in Transformer-XL's code. XLNet's has one a row,
-        # for which every layer would have to project the encodings anew for each row.
+        # One mask for all rows of a direction, as in Transformer-XL's code. XLNet's code has a mask
+        # a row, so every layer would project the encodings again for each row.
         distance_TRD = self.drop(distance_TRD, train=train, rows=False)
         context = context._replace(distances=distance_TRD)
         (last_BLD, query_BPD), layers, probs = self.stack(
             (e_BLD, query_BPD), context, past_NBMD, train=train, attentions=attentions
         )
         hidden = jnp.concatenate([e_BLD[None], layers])
-        remembered = None if memory is None else remember(memory, hidden[:-1], kept)
-        if query_BPD is None:  # dropout falls on the stream that is put out
+        new_memory = None if memory is None else remember(memory, hidden[:-1], kept)
+        if query_BPD is None:  # dropout falls on the stream that predicts
             last_BLD = self.drop(last_BLD, train=train)
         else:
             query_BPD = self.drop(query_BPD, train=train)
-        return Encoded(last_BLD, hidden, None, probs, remembered), query_BPD
+        return Encoded(last_BLD, hidden, None, probs, new_memory), query_BPD
 
     @nn.nowrap
     def empty_memory(self, rows: int, length: int) -> dict:
-        """Memory of nothing with room for `length` positions; see `layers.relative`."""
+        """Empty memory with room for `length` positions; see `layers.relative`."""
         return empty_memory(self.config, rows, length)
 
 

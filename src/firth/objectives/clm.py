@@ -1,7 +1,7 @@
 """Causal language modelling: every token from those before it (Radford et al. 2018, section 3.1).
 
-With memory, as in Transformer-XL (Dai et al. 2019, section 3.2), what a row's next segment may
-attend to is handed from batch to batch. B rows, L length, V vocabulary.
+With memory, as in Transformer-XL (Dai et al. 2019, section 3.2), a row's next segment attends to
+the segments before, from batch to batch. B rows, L length, V vocabulary.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from firth.objectives.objective import Objective, Sources
 
 @dataclasses.dataclass(frozen=True)
 class CausalLM(Objective):
-    """Predict the next token at every place; `memory` places of earlier segments are kept.
+    """Predict the next token at every place; rows remember `memory` places of earlier segments.
 
     A batch may hold `following` int [B], the token after a row's last one; without it the last
     place predicts nothing. `reset` bool [B] marks rows whose memory belongs to another text.
@@ -42,7 +42,7 @@ class CausalLM(Objective):
             raise FirthError(f"objective.memory={self.memory}: expected 0 (none) or more places")
 
     def check(self, data):
-        """Refuse a data section that hands memory to rows it does not belong to."""
+        """Refuse a data section that would give rows the memory of other texts."""
         check_view(data, self.memory)
         if data.get("reuse", 0):
             raise FirthError(
@@ -78,15 +78,15 @@ class CausalLM(Objective):
         return {"lm": batch["target_weights"].sum()}
 
     def losses(self, model, batch, *, train: bool):
-        """Sums {term: loss sum}, metrics {name: (sum, weight)}, and the memory where there is one.
+        """Sums {term: loss sum}, metrics {name: (sum, weight)}, and the memory if there is one.
 
         The loss is in nats a token.
         """
-        given = (batch["tokens"], batch["segments"], batch["mask"])
+        texts = (batch["tokens"], batch["segments"], batch["mask"])
         memory = {}
         if "carry" in batch:
             memory["memory"] = forget(batch["carry"], batch.get("reset"))
-        out = model.encoder(*given, train=train, **memory)
+        out = model.encoder(*texts, train=train, **memory)
         loss, right = cross_entropy(model.lm(out.last), batch["targets"], batch["target_weights"])
         weight = batch["target_weights"].sum()
         metrics = {"lm_loss": (loss, weight), "lm_accuracy": (right, weight)}
@@ -101,14 +101,14 @@ def next_tokens(tokens_BL, mask_BL):
 
 
 def forget(memory: dict, reset_B) -> dict:
-    """The memory with nothing in it for the rows that begin another text."""
+    """The memory, emptied for rows that begin another text."""
     if reset_B is None:
         return memory
     return memory | {"filled": jnp.where(reset_B, 0, memory["filled"])}
 
 
 def check_view(data, memory: int):
-    """Refuse a view whose rows do not go on where those of the batch before ended."""
+    """Refuse a view whose rows do not continue those of the batch before."""
     if memory and data.view != "streams":
         raise FirthError(
             f"objective.memory={memory} needs data.view='streams', not {data.view!r}: other views "

@@ -22,10 +22,10 @@ from firth.objectives.objective import Objective, Sources
 class Distill(Objective):
     """`soft`, `hard` and `cosine` are the weights of the three terms (5, 2 and 1 in the code).
 
-    `layers` are those of the teacher that the student's are copied from at the start, with the
-    embeddings; none of them: the student starts from random values. `masked_only` takes the soft
-    targets at the masked positions instead of at all tokens. A student of another width gets a
-    `bridge`, a learned map to the teacher's width, for the cosine.
+    The student starts from a copy of the teacher's embeddings and `layers`; without `layers`, from
+    random values. `masked_only` takes the soft targets at the masked positions instead of at all
+    tokens. For the cosine, a student of another width gets a `bridge`, a learned map to the
+    teacher's width.
     """
 
     masked: mlm.MaskedLM
@@ -45,7 +45,7 @@ class Distill(Objective):
     def from_config(cls, fields: dict, sources: Sources) -> "Distill":
         """Build it from a config's `objective` section.
 
-        Raises FirthError for a teacher that is not there or has another vocabulary.
+        Raises FirthError for a missing teacher, and for one with another vocabulary.
         """
         own = {f.name for f in dataclasses.fields(cls)} - {"masked", "teacher", "width"}
         chosen = {name: fields.pop(name) for name in own & fields.keys()}
@@ -79,23 +79,23 @@ class Distill(Objective):
 
     @property
     def coefficients(self):
-        """Weight of each term in the total loss; the square of T keeps the gradients' scale."""
+        """Weight of each term in the total loss; T squared keeps the scale of the gradients."""
         return {"soft": self.soft * self.temperature**2, "hard": self.hard, "cosine": self.cosine}
 
     def parts(self, spec: dict) -> dict:
-        """The teacher, without dropout, run as the student is."""
+        """The teacher, in the student's layout (`scan`) and `dtype`, without dropout."""
         run_as = {name: spec[name] for name in ("scan", "dtype") if name in spec}
         return {"teacher": self.teacher.spec | run_as}
 
     def initial(self, spec: dict) -> dict:
-        """The teacher's parameters, and the student's made of them.
+        """The teacher's parameters, and the student's copied from them.
 
-        Raises FirthError where the student cannot take the chosen layers.
+        Raises FirthError if the student cannot take the chosen layers.
         """
         taught = self.teacher.params
-        brought = {"teacher": {name: taught[name] for name in ("encoder", "mlm")}}
+        initial = {"teacher": {name: taught[name] for name in ("encoder", "mlm")}}
         if not self.layers:
-            return brought
+            return initial
         source, count = self.teacher.spec, self.teacher.spec["num_layers"]
         stacks = [family(s["family"]).Encoder.stack_of for s in (spec, source)]
         shapes = [(s["hidden_size"], s["intermediate_size"]) for s in (spec, source)]
@@ -113,7 +113,7 @@ class Distill(Objective):
         encoder = dict(taught["encoder"])
         stack = encoder["stack"]
         encoder["stack"] = {f"layer_{i}": stack[f"layer_{j}"] for i, j in enumerate(self.layers)}
-        return brought | {"encoder": encoder, "mlm": taught["mlm"]}
+        return initial | {"encoder": encoder, "mlm": taught["mlm"]}
 
     def check(self, data):
         """As masked language modelling."""
@@ -151,12 +151,12 @@ class Distill(Objective):
         logits_BPV = model.mlm(at_slots)
         hard, right = cross_entropy(logits_BPV, batch["targets"], batch["target_weights"])
         if self.masked_only:
-            theirs = model.teacher.mlm(mask.gather(taught.last, batch["positions"]))
-            soft = self._divergence(logits_BPV, theirs, batch["target_weights"])
+            targets_BPV = model.teacher.mlm(mask.gather(taught.last, batch["positions"]))
+            soft = self._divergence(logits_BPV, targets_BPV, batch["target_weights"])
         else:
             soft = self._divergence(model.mlm(out.last), model.teacher.mlm(taught.last), weights_BL)
-        ours_BLD = model.head("bridge")(out.last) if "bridge" in self.heads else out.last
-        cosine = (_distance(ours_BLD, taught.last) * weights_BL).sum() if self.cosine else 0.0
+        student_BLD = model.head("bridge")(out.last) if "bridge" in self.heads else out.last
+        cosine = (_distance(student_BLD, taught.last) * weights_BL).sum() if self.cosine else 0.0
         weights = self.weights(batch)
         sums = {"soft": soft, "hard": hard, "cosine": jnp.asarray(cosine, jnp.float32)}
         metrics = {
@@ -170,17 +170,17 @@ class Distill(Objective):
 
     def _divergence(self, student, teacher, weights):
         """Sum of KL(teacher || student) at the temperature, weighted; the teacher is constant."""
-        ours = jax.nn.log_softmax(student / self.temperature)
-        theirs = jax.nn.log_softmax(jax.lax.stop_gradient(teacher) / self.temperature)
-        return ((jnp.exp(theirs) * (theirs - ours)).sum(-1) * weights).sum()
+        log_q = jax.nn.log_softmax(student / self.temperature)
+        log_p = jax.nn.log_softmax(jax.lax.stop_gradient(teacher) / self.temperature)
+        return ((jnp.exp(log_p) * (log_p - log_q)).sum(-1) * weights).sum()
 
 
-def _distance(ours_BLD, theirs_BLD):
+def _distance(student_BLD, teacher_BLD):
     """1 - cosine of each pair of hidden states, float32 [B, L]; the teacher's are constant."""
-    ours = ours_BLD.astype(jnp.float32)
-    theirs = jax.lax.stop_gradient(theirs_BLD).astype(jnp.float32)
-    norms = jnp.linalg.norm(ours, axis=-1) * jnp.linalg.norm(theirs, axis=-1)
-    return 1.0 - (ours * theirs).sum(-1) / jnp.maximum(norms, 1e-8)
+    student = student_BLD.astype(jnp.float32)
+    teacher = jax.lax.stop_gradient(teacher_BLD).astype(jnp.float32)
+    norms = jnp.linalg.norm(student, axis=-1) * jnp.linalg.norm(teacher, axis=-1)
+    return 1.0 - (student * teacher).sum(-1) / jnp.maximum(norms, 1e-8)
 
 
 def check_vocabulary(teacher, source: str, tokenizer):

@@ -1,7 +1,7 @@
 """Classification and regression of texts (Devlin et al. 2019, section 4.1), and GPT's additions.
 
 Radford et al. 2018, sections 3.2 and 3.3: a language-modelling loss beside the task's, and both
-orders of the two texts where their order means nothing. B rows, L length, C labels.
+orders of two texts whose order means nothing. B rows, L length, C labels.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ class Finetune(TaskObjective):
         return self._read(model, batch, train)[0]
 
     def _read(self, model, batch, train: bool):
-        """(logits [B, C], hidden states [B, L, D] of the texts as they are)."""
+        """(logits [B, C], hidden states [B, L, D] of the texts in their own order)."""
         out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
         last_BLD = out.last
         if self.both_orders:
@@ -94,7 +94,7 @@ class Finetune(TaskObjective):
         return sums, metrics
 
     def losses_of(self, logits_BC, batch):
-        """The task's part of logits that are there already."""
+        """The sums and metrics of the task from its logits."""
         weights_B = batch["weight"]
         weight = weights_B.sum()
         if self.regression:

@@ -1,4 +1,4 @@
-"""Losses as sums, with what their metrics need."""
+"""Losses as sums, and whether predictions are right."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def cross_entropy(logits, targets, weights):
-    """Weighted softmax cross-entropy in nats, and the weight of what was predicted right.
+    """Weighted softmax cross-entropy in nats, and the weight of the right predictions.
 
     Args:
       logits: float [..., C].
@@ -14,8 +14,8 @@ def cross_entropy(logits, targets, weights):
       weights: float [...].
 
     Returns:
-      (loss sum, weight that was right), float32 scalars. A target that shares the greatest logit
-      counts as right.
+      (loss sum, weight of the right predictions), float32 scalars. A prediction is right if no
+      logit is greater than the target's.
     """
     logits = logits.astype(jnp.float32)
     losses, right = log_loss(logits, targets)

@@ -1,8 +1,8 @@
 """Corruptions of token batches, on the device, inside the jitted step.
 
-How many tokens are predicted, which ones, and what stands in their place; `spans` chooses runs of
-words. Every random choice is keyed by the row's example number (and by the step, when masking is
-dynamic), so it does not depend on the batch, the device or the host that the row lands on. The
+These functions choose how many tokens to predict, which ones, and their replacements; `spans`
+chooses runs of words. The key of a random choice comes from the row's example number (and from the
+step, when masking is dynamic), so it does not depend on the row's batch, device or host. The
 choices of one row fold different numbers into its key: 0 the order of its positions, 1 and 2 their
 replacement, 3 the count and 4 the lengths of spans.
 
@@ -50,7 +50,7 @@ def select_tokens(keys_B, candidates_BL, counts_B, slots: int):
     """Choose `counts_B` of the candidates uniformly without replacement.
 
     Returns positions int32 [B, P] in ascending order and weights float32 [B, P]; unused slots
-    hold position 0 and weight 0. Rows with fewer candidates than asked give all they have.
+    hold position 0 and weight 0. A row with too few candidates gives all of them.
     """
     L = candidates_BL.shape[1]
     noise_BL = jax.vmap(lambda key: noise(key, L))(keys_B)
@@ -70,10 +70,10 @@ def smoothed_weights(counts_V, smoothing: float, special_ids) -> np.ndarray:
 def select_weighted(keys_B, candidates_BL, weights_BL, counts_B, slots: int):
     """Choose `counts_B` candidates without replacement, each with chance in proportion to weight.
 
-    One after another, from what is left, as `torch.multinomial` draws for DistilBERT (Sanh et al.
-    2019): the largest of log weight + Gumbel noise. The original draws jointly over its whole
-    batch; here each row has its own count, so that its mask does not depend on its batch. Tokens
-    of weight 0 are never chosen. Returns as `select_tokens`.
+    The largest of log weight + Gumbel noise: the distribution of drawing one after another from
+    those left, as `torch.multinomial` does for DistilBERT (Sanh et al. 2019). The original draws
+    jointly over its whole batch. Here each row has its own count, so its mask does not depend on
+    its batch. Tokens of weight 0 are never chosen. Returns as `select_tokens`.
     """
     L = candidates_BL.shape[1]
     gumbel_BL = jax.vmap(lambda key: jax.random.gumbel(jax.random.fold_in(key, 0), (L,)))(keys_B)
@@ -82,11 +82,11 @@ def select_weighted(keys_B, candidates_BL, weights_BL, counts_B, slots: int):
 
 
 def select_with_replacement(keys_B, candidates_BL, counts_B, slots: int):
-    """Draw `counts_B` times from the candidates, uniformly and independently of what was drawn.
+    """Draw `counts_B` times from the candidates, uniformly and with replacement.
 
     ELECTRA's code (Clark et al. 2020) draws so. A position drawn twice fills two slots: it counts
-    twice in a loss over slots, and fewer than `counts_B` tokens are corrupted; `replace` leaves
-    open which of its two replacements such a token gets. Returns as `select_tokens`, with equal
+    twice in a loss over slots, and fewer than `counts_B` tokens are corrupted. `replace` does not
+    define which of its two replacements such a token gets. Returns as `select_tokens`, with equal
     positions side by side; a row without candidates predicts nothing.
     """
 
@@ -158,10 +158,10 @@ def gather(x_BL, positions_BP):
 
 def scatter(x_BL, positions_BP, weights_BP, values_BP):
     """`x_BL` with the values (array or scalar) at the positions whose slots are used."""
-    # Unused slots write beyond the row, that is nowhere: position 0 may be a chosen one.
+    # Unused slots write beyond the row, which drops them: position 0 may be a chosen one.
     target_BP = jnp.where(weights_BP > 0, positions_BP, x_BL.shape[1])
     values_BP = jnp.broadcast_to(jnp.asarray(values_BP, x_BL.dtype), target_BP.shape)
-    # Row by row, so that the partitioner sees that no row needs another device's indices.
+    # Row by row: the partitioner then sees that no row needs another device's indices.
     return jax.vmap(lambda x_L, at_P, values_P: x_L.at[at_P].set(values_P, mode="drop"))(
         x_BL, target_BP, values_BP
     )

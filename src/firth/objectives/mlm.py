@@ -1,4 +1,4 @@
-"""Masked language modelling, with a pair objective when asked.
+"""Masked language modelling, with or without a pair objective.
 
 Next-sentence prediction: Devlin et al. 2019, section 3.1. Sentence-order prediction: Lan et al.
 2020, section 3.1.
@@ -32,7 +32,7 @@ class MaskedLM(Objective):
     `token_weights` (float32 [V], from `mask.smoothed_weights`).
 
     `counting` is BERT's "round" or RoBERTa's "floor" with a random remainder. `special_ids` are
-    never chosen, unless `mask_specials` asks for them as RoBERTa does; padding never is. Without
+    never chosen, except with `mask_specials`, as in RoBERTa; padding never is. Without
     `random_specials`, random tokens are none of `special_ids`, `reserved_ids` and `mask_id`.
     """
 
@@ -57,8 +57,8 @@ class MaskedLM(Objective):
     def from_config(cls, fields: dict, sources: Sources) -> "MaskedLM":
         """Build it from a config's `objective` section.
 
-        `smoothing` (0.7 if it is not there) is the exponent of masking="frequency". Raises
-        FirthError for a tokenizer without a mask token.
+        `smoothing` (default 0.7) is the exponent of masking="frequency". Raises FirthError for a
+        tokenizer without a mask token.
         """
         tokenizer = sources.tokenizer
         rates = (fields.pop("mask_rate"), fields.pop("random_rate"))
@@ -123,7 +123,7 @@ class MaskedLM(Objective):
                 )
 
     def _check_table(self, name: str, needed: str):
-        """Refuse a masking whose table of the vocabulary is missing or of another vocabulary."""
+        """Refuse a masking whose table is missing or belongs to another vocabulary."""
         table = getattr(self, name)
         if table is None:
             raise FirthError(f"objective.masking={self.masking!r} needs {needed}")
@@ -138,7 +138,7 @@ class MaskedLM(Objective):
         return {*self.special_ids, *self.reserved_ids, self.mask_id}
 
     def check(self, data):
-        """Refuse a view without the pairs that are learned, and rows in which nothing is masked."""
+        """Refuse a view without the pairs of the objective, and rows too short for any mask."""
         pairs, order = self.pairs, data.get("order", "nsp")
         if pairs != "none" and (data.view, order) != ("pairs", pairs):
             raise FirthError(
@@ -219,7 +219,7 @@ class MaskedLM(Objective):
             yield Product(self.pairs, 2 * rows * c.hidden_size * 2)
 
     def weights(self, batch):
-        """What each term's sum is divided by, over the whole (corrupted) batch."""
+        """The divisor of each term's sum, over the whole (corrupted) batch."""
         weights = {"mlm": batch["target_weights"].sum()}
         if self.pairs != "none":
             weights[self.pairs] = _rows(batch).sum()

@@ -1,4 +1,4 @@
-"""What every training objective is: the interface that the step, the evaluation and plans use."""
+"""The interface of training objectives, for the step, the evaluation and plans."""
 
 import abc
 import dataclasses
@@ -12,12 +12,12 @@ from firth.layers.products import Product
 
 @dataclasses.dataclass(frozen=True)
 class Sources:
-    """What an objective is built from beside its own fields.
+    """The sources of an objective, beside its own fields.
 
     tokenizer: `firth.tokenizers.base.Tokenizer`. task: `firth.data.tasks.task.Task`, or None.
-    body: the model section of the config, vocabulary filled in.
-    counts: counts every token of the corpus, int64 [V]; None where there is no corpus.
-    load: reads a model from where it is published (`firth.weights.read.read_model`).
+    body: the model section of the config, with the vocabulary size set.
+    counts: counts every token of the corpus, int64 [V]; None without a corpus.
+    load: reads a published or trained model (`firth.weights.read.read_model`).
     """
 
     tokenizer: object
@@ -31,15 +31,15 @@ class Objective(abc.ABC):
     """A training objective, independent of the encoder's family.
 
     A new one is a subclass in a file of its own, named in `firth.objectives.OBJECTIVES` or by a
-    recipe as "module:Class". It defines `weights` and `losses`, and what it needs of the
-    rest, whose defaults suit an objective without memory and without a second model.
+    recipe as "module:Class". It must define `weights` and `losses`. The defaults of the rest suit
+    an objective without memory and without a second model.
 
     heads: names of the heads whose logits the losses need.
     coefficients: {term of the loss: its weight in the total}.
-    bidirectional: whether the encoder must see both sides of a token; None where it may be either.
-    by_halves: whether the second half of a batch is treated otherwise than the first, so that a
-      row's place in the batch matters.
-    frozen: regular expressions of paths of parameters that are never trained.
+    bidirectional: whether the encoder must see both sides of a token; None: it may or may not.
+    by_halves: whether the two halves of a batch are treated differently, so that a row's place in
+      the batch matters.
+    frozen: regular expressions for the paths of parameters that are never trained.
     """
 
     heads: tuple[str, ...] = ()
@@ -59,41 +59,41 @@ class Objective(abc.ABC):
         del data
 
     def corrupt(self, batch: dict, key) -> dict:
-        """The batch that is learned from: inputs changed, targets added.
+        """The batch to learn from: inputs changed, targets added.
 
-        It runs on the device, once for the whole batch, before micro-batches. The key is that of
-        the step.
+        It runs on the device, once for the whole batch, before its division into micro-batches.
+        The key is that of the step.
         """
         del key
         return batch
 
     @abc.abstractmethod
     def weights(self, batch: dict) -> dict:
-        """{term: what the sum of its losses is divided by}, scalars, of a corrupted batch.
+        """{term: divisor of the sum of its losses}, scalars, of a corrupted batch.
 
-        They do not depend on parameters, so that micro-batches, devices and hosts add up to
-        exactly the loss of one large batch.
+        They do not depend on parameters, so micro-batches, devices and hosts add up to exactly the
+        loss of one large batch.
         """
 
     @abc.abstractmethod
     def losses(self, model, batch: dict, *, train: bool) -> tuple:
         """(sums, metrics) of a corrupted batch, or (sums, metrics, carry) with memory.
 
-        sums: {term: sum of its losses}. metrics: {name: (sum, weight)}. carry: what the next batch
-        finds in `batch["carry"]`, a tree of arrays whose first axis is the rows.
+        sums: {term: sum of its losses}. metrics: {name: (sum, weight)}. carry: `batch["carry"]` of
+        the next batch, a tree of arrays whose first axis is the rows.
         """
 
     def products(self, model, *, rows: int, length: int, micro: int) -> Iterator[Product]:
         """The matrix products of an update on so many rows in `micro` micro-batches.
 
-        `firth plan` counts FLOPs by them. Raises FirthError where there is no formula.
+        `firth plan` counts FLOPs from them. Raises FirthError where there is no formula.
         """
         raise FirthError(f"no formula counts the FLOPs of objective {type(self).__name__}")
 
     def carry(self, model, rows: int, memory: int = 0) -> dict:
-        """The memory that the first batch of so many rows starts from; {} without memory.
+        """The memory for the first batch of so many rows; {} without memory.
 
-        `memory`: how many positions it has, where that is not the objective's own number.
+        `memory`: its number of positions; 0: the objective's own.
         """
         del model, rows, memory
         return {}
@@ -104,16 +104,16 @@ class Objective(abc.ABC):
         return {}
 
     def initial(self, spec: dict) -> dict:
-        """Parameters that training starts from, nested and with layers unrolled; {} for none."""
+        """Initial parameters, nested and with layers unrolled; {} for none."""
         del spec
         return {}
 
 
 class TaskObjective(Objective):
-    """An objective of labelled examples, whose predictions are measured by the task's metrics.
+    """An objective of labelled examples; the task's metrics measure its predictions.
 
-    `losses` is computed from `logits` by `losses_of`, so that one pass of an evaluation gives
-    predictions and losses.
+    `losses_of` computes the losses from `logits`, so one pass of an evaluation gives predictions
+    and losses.
     """
 
     @abc.abstractmethod

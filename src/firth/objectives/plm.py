@@ -1,7 +1,7 @@
 """Permutation language modelling (Yang et al. 2019, sections 2.2 to 2.5).
 
-Everything is drawn on the device: which tokens are predicted, and the factorization order, held as
-one rank a token. B rows, L length, P prediction slots, S length of a part, G predictions of a part.
+The device draws everything: the tokens to predict, and the factorization order as one rank a
+token. B rows, L length, P prediction slots, S length of a part, G predictions of a part.
 """
 
 import dataclasses
@@ -28,15 +28,14 @@ UNITS = ("piece", "word")
 class PermutationLM(Objective):
     """Predict the last tokens of a random factorization order from those before them.
 
-    Of each row `max_predictions` tokens are predicted: spans of 1 to 5 `unit`s, each within a
-    context `alpha` / `beta` times as long ("span"), or single tokens ("token"). All others come
-    first in the order and see only each other; special tokens have their place in it but are never
-    predicted. `unit` "piece" is what the paper says and the released code does; "word" counts
-    words.
+    It predicts `max_predictions` tokens of each row: spans of 1 to 5 `unit`s, each within a context
+    `alpha` / `beta` times as long ("span"), or single tokens ("token"). All others come first in
+    the order and see only each other. Special tokens have their place in the order but are never
+    predicted. The paper and the released code count in `unit` "piece"; "word" counts words.
 
-    With `reuse`, a row is two parts that are permuted on their own: the first `reuse` tokens, which
-    the memory (of `memory` places) keeps, and the rest, which sees all of the first. Within a part
-    the order repeats from block to block of `perm_size` tokens (0: one block). `backwards`: the
+    With `reuse`, a row is two parts with a permutation each: the first `reuse` tokens, which the
+    memory (of `memory` places) keeps, and the rest, which sees all of the first. Within a part the
+    order repeats from block to block of `perm_size` tokens (0: one block). With `backwards` the
     second half of the rows runs from right to left; their spans, too, begin where words begin.
     """
 
@@ -74,7 +73,7 @@ class PermutationLM(Objective):
 
     @property
     def by_halves(self) -> bool:
-        """Where rows run backwards, they are the second half of the batch."""
+        """The rows that run backwards are the second half of the batch."""
         return self.backwards
 
     def __post_init__(self):
@@ -97,13 +96,13 @@ class PermutationLM(Objective):
             raise FirthError("objective.memory, reuse and perm_size must be >= 0, and beta >= 1")
 
     def check(self, data):
-        """Refuse a data section whose rows are not made for this objective."""
+        """Refuse a data section whose rows do not suit this objective."""
         check_view(data, self.memory)
-        for own, theirs in (("reuse", "reuse"), ("backwards", "bidirectional")):
-            ours, found = getattr(self, own), data.get(theirs, 0)
-            if ours != found:
+        for name, field in (("reuse", "reuse"), ("backwards", "bidirectional")):
+            value, of_data = getattr(self, name), data.get(field, 0)
+            if value != of_data:
                 raise FirthError(
-                    f"objective.{own}={ours} but data.{theirs}={found}; the two must agree"
+                    f"objective.{name}={value} but data.{field}={of_data}; the two must agree"
                 )
         if self.reuse >= data.length:
             raise FirthError(f"objective.reuse={self.reuse} is not below data.length={data.length}")
@@ -125,7 +124,7 @@ class PermutationLM(Objective):
         return model.encoder.empty_memory(rows, memory or self.memory) if self.memory else {}
 
     def _parts(self, length: int) -> list[slice]:
-        """The parts of a row that are permuted on their own."""
+        """The parts of a row, each with a permutation of its own."""
         borders = [0, self.reuse, length] if self.reuse else [0, length]
         return [slice(a, b) for a, b in itertools.pairwise(borders)]
 
@@ -136,7 +135,7 @@ class PermutationLM(Objective):
         ordinary_BL = mask_BL & ~jnp.isin(tokens_BL, jnp.asarray(self.special_ids))
         starts_BL = jnp.asarray(self.word_starts)[tokens_BL]
         rows = len(tokens_BL)
-        # The rows that `two_streams` gives the negated distances.
+        # `two_streams` negates the distances of these rows.
         backward_B = (jnp.arange(rows) >= rows // 2) & self.backwards
         parts = self._parts(tokens_BL.shape[1])
         positions, weights, ranks = [], [], []
@@ -146,8 +145,9 @@ class PermutationLM(Objective):
             place = jax.vmap(self._place, in_axes=(0, 0, 0, 0, None))
             part_keys_B = jax.vmap(lambda k, n=number: jax.random.fold_in(k, n))(keys_B)
             ordinary_BS, starts_BS = ordinary_BL[:, part], starts_BL[:, part]
-            found = place(part_keys_B, ordinary_BS, starts_BS, backward_B, slots)
-            positions_BP, weights_BP, order_BS = found
+            positions_BP, weights_BP, order_BS = place(
+                part_keys_B, ordinary_BS, starts_BS, backward_B, slots
+            )
             positions.append(positions_BP + part.start)
             weights.append(weights_BP)
             ranks.append(order_BS + number * (tokens_BL.shape[1] + 1))
@@ -162,8 +162,9 @@ class PermutationLM(Objective):
     def _place(self, key, ordinary_S, starts_S, backward, slots: int):
         """(positions [G], weights [G], ranks [S]) of one part of one row.
 
-        Ranks are 0 for what comes first, and 1 + the place in the order for the others. Targets
-        are chosen in the order of the text: a part that runs `backward` is turned, and they again.
+        Ranks are 0 for the tokens that come first, and 1 + the place in the order for the others.
+        Targets are chosen in the order of the text: a part that runs `backward` is turned for that,
+        and its targets are turned back.
         """
         size = ordinary_S.shape[0]
         span_key, fill_key, order_key = jax.random.split(key, 3)
@@ -173,7 +174,7 @@ class PermutationLM(Objective):
             chosen_S = spans.scattered_spans(
                 span_key, starts_S, slots, self.alpha, self.beta, words=self.unit == "word"
             )
-            score_S += 2.0 * chosen_S  # what the spans leave of the slots, single tokens fill
+            score_S += 2.0 * chosen_S  # single tokens fill the slots that spans leave
         score_S = jnp.where(backward, score_S[::-1], score_S)
         top_G, positions_G = jax.lax.top_k(jnp.where(ordinary_S, score_S, -1.0), slots)
         weights_G = (top_G >= 0).astype(jnp.float32)
@@ -195,7 +196,7 @@ class PermutationLM(Objective):
         return {"plm": batch["target_weights"].sum()}
 
     def losses(self, model, batch, *, train: bool):
-        """Sums {term: loss sum}, metrics {name: (sum, weight)}, and the memory where there is one.
+        """Sums {term: loss sum}, metrics {name: (sum, weight)}, and the memory if there is one.
 
         The loss is in nats a predicted token.
         """

@@ -35,16 +35,17 @@ SHARING = ("none", "embeddings", "all")
 class ReplacedTokens(Objective):
     """A generator's masked LM loss and, `weight` times, what the model learns from its samples.
 
-    `sharing` says what the generator has in common with the model: nothing, the embeddings (token,
-    position, type and their norm), or everything, which needs equal sizes. `width` and `depth` are
-    fractions of the model's. `correct` False forbids the generator to draw the original token.
+    The generator shares (`sharing`) nothing with the model, the embeddings (token, position, type
+    and their norm), or everything, which needs equal sizes. `width` and `depth` are fractions of
+    the model's. `correct` False forbids the generator to draw the original token.
 
-    `legacy_with_replacement` masks as the released code does: positions are drawn with replacement,
-    so that about 13.8 % are masked instead of 15 %, one drawn twice counts twice in the generator's
-    loss, and gets the floored mean of its two sampled ids (google-research/electra issue 41).
+    `legacy_with_replacement` masks as the released code does. It draws positions with replacement,
+    so about 13.8 % are masked instead of 15 %. A position drawn twice counts twice in the
+    generator's loss, and gets the floored mean of its two sampled ids (google-research/electra
+    issue 41).
 
-    `trained` is a generator that was trained before and learns no more: the second stage of the
-    paper's two-stage training, in which the model may also start from it (`init_from`).
+    `trained` is a frozen generator from an earlier run: the second stage of the paper's two-stage
+    training, in which the model may also start from it (`init_from`).
     """
 
     masked: mlm.MaskedLM
@@ -112,18 +113,18 @@ class ReplacedTokens(Objective):
 
     @property
     def frozen(self):
-        """Expressions on the paths of parameters that are never trained."""
+        """Regular expressions for the paths of parameters that are never trained."""
         return ("^generator/",) if self.trained else ()
 
     def initial(self, spec: dict) -> dict:
-        """The parameters of a generator that was trained before."""
+        """The parameters of a `trained` generator."""
         del spec
         if not self.trained:
             return {}
         return {"generator": {name: self.trained.params[name] for name in ("encoder", "mlm")}}
 
     def parts(self, spec: dict) -> dict:
-        """The generator, as `models.model.create` wants it: narrower, heads of the same width."""
+        """The generator for `models.model.create`: narrower, with heads of the same width."""
         if self.sharing == "all":
             return {"tied": True}
         if self.trained:
@@ -160,9 +161,9 @@ class ReplacedTokens(Objective):
         return corrupted | {"original": batch["tokens"], "uniform": uniform_BP2}
 
     def _corrupt_with_replacement(self, batch, key):
-        """As `MaskedLM.corrupt`, but positions are drawn independently of each other.
+        """As `MaskedLM.corrupt`, but with positions drawn independently of each other.
 
-        Each draw hides its token with the mask's rate; the token is hidden if any draw says so.
+        Each draw hides its token with the mask's rate; one such draw is enough.
         """
         masked, tokens_BL = self.masked, batch["tokens"]
         keys_B = mask.row_keys(key, batch)
@@ -173,8 +174,8 @@ class ReplacedTokens(Objective):
         positions_BP, weights_BP = mask.select_with_replacement(
             keys_B, candidates_BL, counts_B, slots
         )
-        says = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, 1), (slots,)))(keys_B)
-        hides_BP = weights_BP * (says < masked.rates[0])
+        u_BP = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, 1), (slots,)))(keys_B)
+        hides_BP = weights_BP * (u_BP < masked.rates[0])
         hidden_BL = mask.scatter(jnp.zeros_like(batch["mask"]), positions_BP, hides_BP, True)
         return batch | {
             "tokens": jnp.where(hidden_BL, masked.mask_id, tokens_BL),
@@ -204,7 +205,7 @@ class ReplacedTokens(Objective):
             yield Product("copy", 2 * tokens * c.hidden_size)
 
     def weights(self, batch):
-        """What each term's sum is divided by, over the whole (corrupted) batch."""
+        """The divisor of each term's sum, over the whole (corrupted) batch."""
         slots = batch["target_weights"].sum()
         everywhere = self.variant in ("electra", "all_tokens")
         tokens = batch["mask"].sum(dtype=jnp.float32)
@@ -213,7 +214,7 @@ class ReplacedTokens(Objective):
     def fill(self, logits_BPV, batch):
         """Tokens [B, L] with samples from the generator's logits at the masked positions.
 
-        No gradient flows back into the generator through them.
+        No gradient flows through them into the generator.
         """
         logits_BPV = jax.lax.stop_gradient(logits_BPV) / self.temperature
         if not self.correct:
@@ -250,7 +251,7 @@ class ReplacedTokens(Objective):
         return {"generator": generator_loss, "model": loss}, metrics | measured
 
     def _detect(self, model, hidden_BLD, filled_BL, replaced_BL, batch):
-        """Sum of the binary cross-entropies, and metrics, of telling what was replaced."""
+        """Sum of the binary cross-entropies, and metrics, of detecting replaced tokens."""
         del filled_BL
         logits_BL = model.head("rtd")(hidden_BLD)
         weights_BL = batch["mask"].astype(jnp.float32)
@@ -258,15 +259,15 @@ class ReplacedTokens(Objective):
             weights_BL = mask.scatter(
                 jnp.zeros_like(weights_BL), batch["positions"], batch["target_weights"], 1.0
             )
-        said_BL = logits_BL > 0
+        predicted_BL = logits_BL > 0
         losses_BL = jnp.logaddexp(0.0, jnp.where(replaced_BL, -logits_BL, logits_BL))
         loss, weight = (losses_BL * weights_BL).sum(), weights_BL.sum()
-        found = (weights_BL * (said_BL & replaced_BL)).sum()
+        hits = (weights_BL * (predicted_BL & replaced_BL)).sum()
         return loss, {
             "rtd_loss": (loss, weight),
-            "rtd_accuracy": ((weights_BL * (said_BL == replaced_BL)).sum(), weight),
-            "rtd_precision": (found, (weights_BL * said_BL).sum()),
-            "rtd_recall": (found, (weights_BL * replaced_BL).sum()),
+            "rtd_accuracy": ((weights_BL * (predicted_BL == replaced_BL)).sum(), weight),
+            "rtd_precision": (hits, (weights_BL * predicted_BL).sum()),
+            "rtd_recall": (hits, (weights_BL * replaced_BL).sum()),
         }
 
     def _predict(self, model, hidden_BLD, filled_BL, replaced_BL, batch):
@@ -282,17 +283,17 @@ class ReplacedTokens(Objective):
             losses_BL, _ = log_loss(model.mlm(hidden_BLD), batch["original"])
             logits_BL = model.copies(hidden_BLD)
             # p(original) = D [it stands there] + (1 - D) softmax, in logarithms.
-            kept_BL = jnp.where(
+            copied_BL = jnp.where(
                 filled_BL == batch["original"], jax.nn.log_sigmoid(logits_BL), -jnp.inf
             )
-            likelihood_BL = jnp.logaddexp(kept_BL, jax.nn.log_sigmoid(-logits_BL) - losses_BL)
+            likelihood_BL = jnp.logaddexp(copied_BL, jax.nn.log_sigmoid(-logits_BL) - losses_BL)
             loss, weight = -(likelihood_BL * weights_BL).sum(), weights_BL.sum()
             right = (weights_BL * (likelihood_BL > jnp.log(0.5))).sum()
         return loss, {"mlm_loss": (loss, weight), "mlm_accuracy": (right, weight)}
 
 
 def _mean_of_draws(drawn_BP, batch):
-    """For each slot the floored mean of the ids that all slots of its position drew."""
+    """For each slot, the floored mean of the ids drawn at its position."""
     same_BPP = batch["positions"][:, :, None] == batch["positions"][:, None, :]
     same_BPP &= batch["target_weights"][:, None, :] > 0
     total_BP = (same_BPP * drawn_BP[:, None, :]).sum(-1)
@@ -300,7 +301,7 @@ def _mean_of_draws(drawn_BP, batch):
 
 
 def check_generator(saved, source: str, tokenizer):
-    """Raise FirthError for weights that cannot fill the masks of this tokenizer's text."""
+    """Raise FirthError for weights that cannot fill masks in this tokenizer's texts."""
     if "mlm" not in saved.heads:
         raise FirthError(f"objective.generator_from={source} has no masked LM head")
     own = saved.tokenizer()

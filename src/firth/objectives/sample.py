@@ -8,9 +8,9 @@ import jax.numpy as jnp
 def sample(logits, uniform):
     """Draw one class a position from softmax(logits), exactly to float32.
 
-    The distribution is that of adding Gumbel noise and taking the maximum, as the ELECTRA code
-    does, without a random number for every word of the vocabulary: the cumulative distribution is
-    inverted in two stages, first over about sqrt(V) blocks, then within one.
+    The ELECTRA code adds Gumbel noise and takes the maximum. This has the same distribution without
+    a random number for every word of the vocabulary: it inverts the cumulative distribution in two
+    stages, first over about sqrt(V) blocks, then within one.
 
     Args:
       logits: float [..., V].

@@ -31,13 +31,14 @@ def geometric_probs(p: float = 0.2, longest: int = 10) -> np.ndarray:
 def place_spans(keys_B, candidates_BL, starts_BL, counts_B, length_probs):
     """Place runs of whole words in `counts_B` tokens: the tokens of the run at its start [B, L].
 
-    As ALBERT's create_pretraining_data: the words of a row are visited in random order; each draws
-    a length from `length_probs` (float [N], for 1 .. N words), which shrinks by words until the
-    run fits into what is left of the count, and is passed over if not even its first word fits or
-    if one of its words is taken. `starts_BL` marks the tokens that begin a word. Unlike there, a
-    run ends before a token that is no candidate, so it never goes on beyond [SEP]. SpanBERT draws
-    until the budget is spent, lets spans overlap and cuts the last inside a word; here it places
-    them as ALBERT does. Returns int32 [B, L], 0 where no run starts.
+    As ALBERT's create_pretraining_data, it visits the words of a row in random order. Each draws a
+    length from `length_probs` (float [N], for 1 .. N words). The run loses words until it fits into
+    the rest of the count. It is skipped if not even its first word fits, or if one of its words is
+    taken. `starts_BL` marks the tokens that begin a word. Unlike there, a run ends before a token
+    that is no candidate, so it never crosses [SEP]. SpanBERT draws until the budget is spent, lets
+    spans overlap and cuts the last inside a word; here its spans are placed as ALBERT's.
+
+    Returns int32 [B, L], 0 where no run starts.
     """
     L = candidates_BL.shape[1]
     at_L = jnp.arange(L)
@@ -47,8 +48,8 @@ def place_spans(keys_B, candidates_BL, starts_BL, counts_B, length_probs):
     def row(key, candidates_L, starts_L, count):
         before_L = jnp.roll(candidates_L, 1).at[0].set(False)
         begins_L = candidates_L & (starts_L | ~before_L)
-        # Where the word that begins here ends, that is where the next one could begin; stay where
-        # no word begins, so that a run at the end of the text is shorter than its draw.
+        # The next word may begin where the word that begins here ends. Where no word begins the
+        # step is 0, so a run at the end of the text is shorter than its draw.
         bounds_L = jnp.where(begins_L | ~candidates_L, at_L, L)
         following_L = jnp.append(jax.lax.cummin(bounds_L, reverse=True)[1:], L)
         step = jnp.append(jnp.where(begins_L, following_L, at_L), L)
@@ -77,13 +78,13 @@ def place_spans(keys_B, candidates_BL, starts_BL, counts_B, length_probs):
 
 
 def select_spans(keys_B, candidates_BL, starts_BL, counts_B, slots: int, length_probs):
-    """Choose the tokens of the runs that `place_spans` places within `counts_B` and the slots.
+    """Choose the tokens of the runs of `place_spans`, within `counts_B` and the slots.
 
     Returns positions int32 [B, P] in ascending order and weights float32 [B, P]; unused slots hold
     position 0 and weight 0.
     """
     L = candidates_BL.shape[1]
-    counts_B = jnp.minimum(counts_B, slots)  # or the last run would be cut
+    counts_B = jnp.minimum(counts_B, slots)  # otherwise the last run would be cut
     sizes_BL = place_spans(keys_B, candidates_BL, starts_BL, counts_B, length_probs)
     at_L = jnp.arange(L)
     end_BL = jax.lax.cummax(jnp.where(sizes_BL > 0, at_L + sizes_BL, 0), axis=1)
@@ -94,10 +95,11 @@ def select_spans(keys_B, candidates_BL, starts_BL, counts_B, slots: int, length_
 def scattered_spans(key, starts_S, budget: int, alpha: int, beta: int, *, words: bool):
     """Bool [S]: spans of 1 to 5 tokens with free context around them, as XLNet chooses its targets.
 
-    From left to right: n is drawn with probability proportional to 1/n; of a context of
-    n * alpha // beta tokens a random share lies before the span, which begins at the next start of
-    a word (`starts_S`), and the rest after it. Ends when `budget` tokens are chosen or the row is
-    over. `words` counts n in words instead of tokens. Yang et al. 2019, section 2.5 and A.
+    From left to right, it draws n with probability proportional to 1/n, and a context of
+    n * alpha // beta tokens. A random share of the context lies before the span, the rest after it.
+    The span begins at the next start of a word (`starts_S`). Spans end when `budget` tokens are
+    chosen or the row is over. `words` counts n in words instead of tokens. Yang et al. 2019,
+    section 2.5 and A.
     """
     size, longest = starts_S.shape[0], 5
     probs = 1 / np.arange(1, longest + 1)

@@ -1,1 +1,1 @@
-"""What a run takes before it runs: arithmetic, memory, time, money, and compiled programs."""
+"""The cost of a run before it runs: arithmetic, memory, time, money, and compiled programs."""

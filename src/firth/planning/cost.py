@@ -1,4 +1,4 @@
-"""From arithmetic to time, money, energy and emissions, by assumptions that are always stated."""
+"""From arithmetic to time, money, energy and emissions; plans state all assumptions."""
 
 import dataclasses
 
@@ -8,12 +8,12 @@ from firth.planning.papers.strubell import COMPARED, KG_PER_POUND
 
 @dataclasses.dataclass(frozen=True)
 class Assumptions:
-    """What turns FLOPs into costs.
+    """Factors from FLOPs to costs.
 
-    mfu: share of the peak that the model's own operations reach. pue: energy of the data centre
-    over that of its machines (1.1: large clouds; Google reports 1.09 for 2024). kg_per_kwh: CO2e of
-    the grid (0.375: United States, EPA eGRID 2022). watts, usd: of a chip, and of an hour of it;
-    None for what `hardware` says.
+    mfu: the model's own FLOP/s over the peak. pue: energy of the data centre over that of its
+    machines (1.1: large clouds; Google reports 1.09 for 2024). kg_per_kwh: CO2e of the grid
+    (0.375: United States, EPA eGRID 2022). watts, usd: of a chip, and of an hour of it;
+    None for the figure of `planning.hardware`.
     """
 
     mfu: float = 0.4
@@ -35,7 +35,7 @@ class Cost:
 
 
 def estimate(flops: float, chip: Chip, chips: int, assumed: Assumptions) -> Cost:
-    """What so many FLOPs cost on so many chips."""
+    """The cost of so many FLOPs on so many chips."""
     hours = flops / (chips * chip.flops * assumed.mfu) / 3600
     watts = chip.watts if assumed.watts is None else assumed.watts
     usd = chip.usd if assumed.usd is None else assumed.usd
@@ -66,11 +66,11 @@ def stated(chip: Chip, assumed: Assumptions) -> list[str]:
 
 
 def comparison(kg: float) -> str:
-    """The emissions in the terms of Strubell et al., the largest that they fill once (or flights).
+    """The emissions in units of Strubell et al.: the largest unit below them, at least flights.
 
     "2.1 flights New York - San Francisco"
     """
     pounds = kg / KG_PER_POUND
-    filled = [(name, size) for name, size in COMPARED.items() if pounds >= size]
-    name, size = filled[-1] if filled else next(iter(COMPARED.items()))
+    smaller = [(name, size) for name, size in COMPARED.items() if pounds >= size]
+    name, size = smaller[-1] if smaller else next(iter(COMPARED.items()))
     return f"{pounds / size:.2g} {name}"

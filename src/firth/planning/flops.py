@@ -1,9 +1,9 @@
 """Floating-point operations of a run: the sum of its matrix products, part by part.
 
 The objective names the products (`Objective.products`), heads and bodies their sizes
-(`firth.layers.products`). What rematerialisation computes again is counted apart (`recomputed`),
-since the utilisation (MFU) is by definition that of the model's own operations. What
-`optimizer.freeze` names is counted as if it were trained.
+(`firth.layers.products`). `recomputed` counts the work of rematerialisation apart, since the
+utilisation (MFU) is by definition that of the model's own operations. Parameters that
+`optimizer.freeze` names count as if they were trained.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def update_flops(outline) -> dict[str, int]:
 
 
 def recomputed(outline) -> int:
-    """FLOPs that one update spends again on the forward pass of its layers (`model.remat`)."""
+    """FLOPs of the forward pass that one update repeats (`model.remat`)."""
     again = RECOMPUTED[outline.model.encoder.config.remat]
     return sum(p.forward for p in products(outline) if p.part in again and p.backward and p.needed)
 

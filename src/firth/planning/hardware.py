@@ -1,15 +1,15 @@
-"""Accelerators that a run may be planned for, with the figures that their makers print.
+"""Accelerators for plans, with the figures of their makers.
 
 Sources. TPU: cloud.google.com/tpu/docs/{v2,v3,v4,v5e,v5p,v6e} for arithmetic, memory and sizes;
 links of v2 and v3 from Jouppi et al. 2020 ("A domain-specific supercomputer for training deep
 neural networks", 496 and 656 Gbit/s), of v4 from jax-ml/scaling-book, of the later ones from the
 documentation's two-way figure a chip divided by its ports and directions. GPU: NVIDIA's data
 sheets (SXM versions, dense arithmetic, NVLink counted in one direction, memory as its stacks have
-it: what they call 80 GB are 80 GiB, of which a driver keeps about one).
+it: their 80 GB are 80 GiB, of which a driver keeps about one).
 
 Watts and prices are assumptions, and every plan prints them. Watts are a chip's own: measured
 means where Google publishes them (v3, v4), the thermal design power for v2 and GPUs, and guesses
-for v5e, v5p and v6e, whose power nobody has published. Prices are lists for one chip-hour on
+for v5e, v5p and v6e, whose power is unpublished. Prices are lists for one chip-hour on
 demand in the United States without any discount (Google Cloud for TPUs and the P100, AWS for the
 other GPUs, whole machines divided by their GPUs), as of PRICES_AS_OF; they change, `--usd` sets
 them.
@@ -33,8 +33,8 @@ class Chip:
     float32 outside the matrix units, None where it is not published. `hbm`: bytes of memory,
     `hbm_bandwidth`: bytes/s. `link`: bytes/s over one axis of the interconnect in one direction
     (a GPU's NVLink is one axis). `torus`: the largest slice, chips an axis (a GPU's: the machine).
-    `watts`: drawn by one chip, and `watts_are` how that is known. `usd`: one chip-hour on demand.
-    `topology`: what jax.experimental.topologies calls it, None where it cannot describe it.
+    `watts`: power of one chip, and `watts_are` the source of that. `usd`: one chip-hour on demand.
+    `topology`: its name in jax.experimental.topologies, None where that does not describe it.
     `accelerator`: prefix of Cloud TPU's accelerator types, which count `cores` a chip.
     """
 
@@ -89,7 +89,7 @@ CHIPS = {
 
 
 def find_chip(name: str) -> Chip:
-    """The chip of a name; raises FirthError with those that are known."""
+    """The chip of a name; raises FirthError, with the nearest name, for an unknown one."""
     chip = CHIPS.get(name.lower())
     if chip is None:
         raise FirthError(f"no chip {name!r}{suggest(name.lower(), CHIPS)}")

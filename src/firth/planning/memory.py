@@ -1,7 +1,7 @@
-"""What a run keeps between its steps, from the shapes and shardings of its train state.
+"""Memory of a run between its steps, from the shapes and shardings of its train state.
 
-Activations are not among it: how many of them live at once is the compiler's choice, which
-`firth plan --compile` asks.
+It leaves out activations: the compiler chooses how many of them live at once, and
+`firth plan --compile` asks it.
 """
 
 import jax
@@ -13,9 +13,9 @@ from firth.training.partition import AXES, leaf_path, mesh_sizes
 
 
 def laid_out(outline, devices: int):
-    """The program of an outline on so many devices that are not there: its state and shardings.
+    """The program of an outline on so many described devices: its state and shardings.
 
-    Raises FirthError where the config's mesh does not cover them, or they do not divide the batch.
+    Raises FirthError if the config's mesh does not cover them, or if they do not divide the batch.
     """
     config = outline.config
     mesh = AbstractMesh(
@@ -28,7 +28,7 @@ def laid_out(outline, devices: int):
 def parameters(outline, params) -> dict[str, dict[str, int]]:
     """{part: {"total": number, "trained": number}} of a tree of parameters or their shapes.
 
-    Parts are the embeddings, the layers, what else the encoder has, each head, and a second model.
+    Parts are the embeddings, the layers, the pooler, each head, and a second model.
     """
     parts = {}
     frozen = jax.tree.leaves(_frozen(outline, params))
@@ -43,8 +43,8 @@ def parameters(outline, params) -> dict[str, dict[str, int]]:
 def device_bytes(outline, program) -> dict[str, int]:
     """Bytes on one device, {what: number}: exact, from the shard of every leaf.
 
-    Gradients are those of trained parameters, laid out as they are. A carry is what a model
-    remembers from batch to batch.
+    Gradients are those of trained parameters, sharded like them. A carry is the memory of a model
+    from batch to batch.
     """
     state = program.state
     gradients = jax.tree.map(
@@ -52,13 +52,13 @@ def device_bytes(outline, program) -> dict[str, int]:
         state.params,
         _frozen(outline, state.params),
     )
-    kept = {
+    sizes = {
         "parameters": _total(state.params),
         "gradients": sum(jax.tree.leaves(gradients)),
         "optimiser": _total(state.opt_state),
         "carry": _total(state.carry),
     }
-    return {name: size for name, size in kept.items() if size}
+    return {name: size for name, size in sizes.items() if size}
 
 
 def _total(tree) -> int:

@@ -1,10 +1,10 @@
-"""What a run takes before it runs: parameters, FLOPs, memory, days, money, energy, emissions.
+"""The cost of a run before it runs: parameters, FLOPs, memory, days, money, energy, emissions.
 
     firth plan --config bert.py:base --chips v5e:16
     firth plan --config bert.py:base --config electra.py:base --chips v5e:16 --chart costs.png
 
-Nothing is trained and no data is read. Counts follow from the recipe exactly; what they cost
-follows from assumptions, which are printed beside it.
+It trains nothing and reads no data. Counts follow from the recipe exactly. Costs follow from
+assumptions, which a plan prints beside them.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ FREEZES = ("FLOPs as if nothing were frozen (optimizer.freeze)",)
 def plan(config, hardware: list[tuple[Chip, int]], assumed: cost.Assumptions) -> dict:
     """The plan of a pretraining recipe on each of some sets of chips; plain numbers and strings.
 
-    Raises FirthError for a recipe of fine-tuning, and for a mesh that does not cover the chips or
-    that they and the batch do not fit.
+    Raises FirthError for a recipe of fine-tuning, for a mesh that does not cover the chips, and for
+    a batch that they do not divide.
     """
     return planned(outline(config), hardware, assumed)
 
@@ -55,8 +55,8 @@ def planned(outlined, hardware: list[tuple[Chip, int]], assumed: cost.Assumption
                 "mesh": dict(zip(AXES, mesh_sizes(config.mesh, count), strict=True)),
                 "device_bytes": memory.device_bytes(outlined, program),
                 "hbm": chip.hbm,
-                **dataclasses.asdict(found := cost.estimate(run, chip, count, assumed)),
-                "compared": cost.comparison(found.kg),
+                **dataclasses.asdict(costs := cost.estimate(run, chip, count, assumed)),
+                "compared": cost.comparison(costs.kg),
                 "assumed": cost.stated(chip, assumed),
             }
             for (chip, count), program in zip(hardware, programs, strict=True)
@@ -65,7 +65,7 @@ def planned(outlined, hardware: list[tuple[Chip, int]], assumed: cost.Assumption
 
 
 def _by_electra(outlined) -> dict | None:
-    """FLOPs by the ELECTRA paper's rule, and what it prints of a model with these settings."""
+    """FLOPs by the ELECTRA paper's rule, and its figure for a model with these settings."""
     settings = electra_rule.of_outline(outlined)
     if settings is None:
         return None

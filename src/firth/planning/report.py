@@ -34,14 +34,14 @@ def _parameters(parts: dict) -> list[str]:
 
 
 def _flops(plan: dict) -> list[str]:
-    found = plan["flops"]
-    total = sum(found["update"].values())
+    flops = plan["flops"]
+    total = sum(flops["update"].values())
     lines = [f"  FLOPs of an update{total:>26.3e}   matrix products, forward and backward"]
-    for part, count in found["update"].items():
+    for part, count in flops["update"].items():
         lines.append(f"    {part:<30}{count:>10.2e}   {count / total:6.1%}")
-    lines.append(f"  FLOPs of the run{found['run']:>28.3e}")
-    if found["recomputed"]:
-        lines.append(f"    and computed again{found['recomputed']:>24.2e}   model.remat")
+    lines.append(f"  FLOPs of the run{flops['run']:>28.3e}")
+    if flops["recomputed"]:
+        lines.append(f"    and computed again{flops['recomputed']:>24.2e}   model.remat")
     if rule := plan["electra_rule"]:
         text = f"  by ELECTRA's counting rule{rule['flops']:>18.2e}"
         if rule["model"]:
@@ -75,7 +75,7 @@ def _hardware(where: dict) -> list[str]:
 
 
 def table(plans: dict[str, dict]) -> list[str]:
-    """A row for each recipe and its hardware, then what was assumed."""
+    """A row for each recipe and its hardware, then the assumptions."""
     head = (
         "recipe",
         "parameters",
@@ -110,7 +110,7 @@ def table(plans: dict[str, dict]) -> list[str]:
 
 
 def chips_table(chips: Iterable[Chip]) -> list[str]:
-    """What is known of each chip."""
+    """The figures of each chip."""
     head = (
         "chip",
         "TFLOP/s",
@@ -142,7 +142,7 @@ def chips_table(chips: Iterable[Chip]) -> list[str]:
 
 
 def aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines with columns, the first and the last to the left and the others to the right."""
+    """Lines of columns: the first and the last aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -153,7 +153,7 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def sums(parts: dict) -> tuple[int, int]:
-    """(all parameters, those that are trained) of the parts of a plan."""
+    """(all parameters, trained ones) of the parts of a plan."""
     return tuple(sum(counts[key] for counts in parts.values()) for key in ("total", "trained"))
 
 

@@ -44,7 +44,7 @@ def test_what_the_command_sets_stays_set(monkeypatch):
         seen.append((config.model.dtype, config.model.scan, config.model.remat))
         return {"fits": True}
 
-    monkeypatch.setattr(compiled, "tried", stub)
+    monkeypatch.setattr(compiled, "compile_report", stub)
     compiled.report(tiny(), ["v5e:2x2"])
     found = compiled.report(tiny(), ["v5e:2x2"], given=["--config.model.scan=False"])
     assert found["v5e:2x2"]["set"] == {"model.dtype": "bfloat16", "model.fused_attention": "True"}
@@ -56,7 +56,7 @@ def test_what_the_command_sets_stays_set(monkeypatch):
 
 
 def test_no_slice_is_compiled_before_all_are_read(monkeypatch):
-    monkeypatch.setattr(compiled, "tried", lambda *_: pytest.fail("compiled"))
+    monkeypatch.setattr(compiled, "compile_report", lambda *_: pytest.fail("compiled"))
     with pytest.raises(FirthError, match="no such slice"):
         compiled.report(tiny(), ["v5e:2x2", "v5e:3x3"])
 
@@ -84,7 +84,7 @@ def test_the_largest_batch_is_found_in_three_compilations(monkeypatch):
         rows.append(config.batch_size // WHERE.chips)
         return made(config, fixed=1 * GIB, a_row=GIB // 8)
 
-    monkeypatch.setattr(compiled, "tried", stub)
+    monkeypatch.setattr(compiled, "compile_report", stub)
     found = compiled.largest_batch(tiny(), WHERE, stub(tiny(), WHERE))
     assert found["rows_a_chip"] == int((16 * 0.98 - 1) * 8) == rows[-1]
     assert len(rows) == 3
@@ -95,8 +95,8 @@ def test_the_largest_batch_from_a_single_row(room, most, monkeypatch):
     def stub(config, where):
         return made(config, fixed=GIB // 2, a_row=GIB, hbm=room)
 
-    monkeypatch.setattr(compiled, "tried", stub)
-    monkeypatch.setattr(compiled, "KEPT", ("rows_a_chip",))
+    monkeypatch.setattr(compiled, "compile_report", stub)
+    monkeypatch.setattr(compiled, "LARGEST", ("rows_a_chip",))
     one = tiny(batch_size=WHERE.chips)
     assert compiled.largest_batch(one, WHERE, stub(one, WHERE)) == {"rows_a_chip": most}
 
@@ -106,7 +106,7 @@ def test_a_batch_that_grows_more_than_affinely_backs_off(monkeypatch):
         rows = config.batch_size / WHERE.chips
         return made(config, fixed=1 * GIB + GIB // 256 * rows**2, a_row=GIB // 8)
 
-    monkeypatch.setattr(compiled, "tried", stub)
+    monkeypatch.setattr(compiled, "compile_report", stub)
     found = compiled.largest_batch(tiny(), WHERE, stub(tiny(), WHERE))
     most = max(r for r in range(1, 100) if 1 + r * r / 256 + r / 8 <= 16)
     assert 0.85 * most <= found["rows_a_chip"] <= most
@@ -119,13 +119,13 @@ def test_the_first_remedy_that_fits_is_told_and_given_fields_are_left(monkeypatc
         asked.append((config.model.remat, config.accumulate))
         return made(config, fixed=GIB, a_row=5 * GIB if config.accumulate == 1 else GIB)
 
-    monkeypatch.setattr(compiled, "tried", stub)
-    found = compiled.helping(tiny(), WHERE, set())
+    monkeypatch.setattr(compiled, "compile_report", stub)
+    found = compiled.first_remedy(tiny(), WHERE, set())
     assert found["changes"] == {"model.remat": "full", "accumulate": 4}
     assert asked == [("all_dots", 1), ("dots", 1), ("full", 1), ("full", 4)]
-    assert compiled.helping(tiny(), WHERE, {"model.remat"}) is None
+    assert compiled.first_remedy(tiny(), WHERE, {"model.remat"}) is None
     asked.clear()
-    compiled.helping(tiny(**{"model.remat": "all_dots"}), WHERE, set())
+    compiled.first_remedy(tiny(**{"model.remat": "all_dots"}), WHERE, set())
     assert asked == [("dots", 1), ("full", 1), ("full", 4)]  # not again what did not fit
 
 
@@ -136,7 +136,7 @@ def test_mesh_auto_takes_the_fastest_split_that_fits(monkeypatch):
         fixed = 20 * GIB if (mesh.fsdp, mesh.tensor) == (4, 1) else GIB
         return made(config, fixed=fixed, a_row=0, seconds=seconds)
 
-    monkeypatch.setattr(compiled, "tried", stub)
+    monkeypatch.setattr(compiled, "compile_report", stub)
     best = compiled.fastest(tiny(), WHERE)
     assert (best["mesh"]["data"], best["seconds"]["step"]) == (4, 2.0)
     assert [s["fits"] for s in best["splits"]] == [True, False, True]

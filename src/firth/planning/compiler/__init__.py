@@ -1,1 +1,1 @@
-"""What the compiler says of a program: its operations, their time on a chip, its memory."""
+"""Compiled programs: their operations, time on a chip, and memory."""

@@ -1,13 +1,12 @@
-"""The train step of a recipe, compiled by the TPU compiler for chips that are not here.
+"""The train step of a recipe, compiled by the TPU compiler for described chips.
 
     firth plan --config bert.py:base --compile v5e:16x16
 
-What runs is the function that `train` runs (program.lay_out), with the batch that the recipe's
-view yields, on the devices of a described topology: nothing is estimated but the time. Where the
-command leaves them open, the step is compiled as it would run on a TPU: `model.dtype` bfloat16,
-`model.fused_attention`, and `model.scan`, which compiles one layer instead of N. Of the layers of
-a loop the compiler keeps all that it is not told to compute again, so they are compiled with
-`model.remat` all_dots.
+It compiles the function that `train` runs (`run.program.lay_out`), with the batch of the recipe's
+view, on the devices of a described topology. Only the time is an estimate. Unless the command sets
+them, some fields have the values of a good TPU run: `model.dtype` bfloat16,
+`model.fused_attention`, and `model.scan`, which compiles one layer instead of N. A loop over layers
+keeps all intermediate values that remat does not drop, so `model.remat` is all_dots.
 """
 
 import dataclasses
@@ -28,12 +27,12 @@ from firth.run.outline import Outline, outline
 from firth.run.program import check_rows, lay_out
 from firth.training import partition
 
-# Set unless the command does, the last two together; what a recipe has no field for is left out.
+# Set unless the command does, SCANNED as a whole; fields that a recipe lacks are left out.
 OPEN = {"model.dtype": "bfloat16", "model.fused_attention": True}
 SCANNED = {"model.scan": True, "model.remat": "all_dots"}
-# JAX cannot print programs whose lookups run on the SparseCores (of v5p, v6e).
+# JAX cannot print programs with lookups on the SparseCores (of v5p, v6e).
 OPTIONS = {"xla_tpu_offload_gather_to_sparsecore": "false"}
-# What is tried, in this order, when a step does not fit.
+# Changes to try, in this order, when a step does not fit.
 REMEDIES = (
     {"model.remat": "all_dots"},
     {"model.remat": "dots"},
@@ -41,14 +40,14 @@ REMEDIES = (
     {"model.remat": "full", "accumulate": 4},
     {"model.remat": "full", "mesh.fsdp": -1, "mesh.data": 1},
 )
-KEPT = ("rows_a_chip", "memory", "mfu", "seconds")  # of the step with the most rows
+LARGEST = ("rows_a_chip", "memory", "mfu", "seconds")  # reported of the step with the most rows
 MEMORY = ("arguments", "temporaries", "outputs", "program")
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 GIB = 2**30
 
 
 class TooLargeError(FirthError):
-    """A program that needs more memory than a chip has; `needed` and `available` are bytes."""
+    """A program needs more memory than a chip has; `needed` and `available` are bytes."""
 
     def __init__(self, needed: int, available: int):
         """Say by how much."""
@@ -65,26 +64,26 @@ class TooLargeError(FirthError):
 def report(
     config, topologies: list[str], mesh: str | None = None, given=(), largest: bool = False
 ) -> dict[str, dict]:
-    """What the step of a recipe takes on each of some slices, `{slice: plain numbers}`.
+    """Memory, work and time of a recipe's step on each of some slices: {slice: plain numbers}.
 
     Args:
       config: a pretraining recipe.
       topologies: slices, "v5e:16x16" or "2*v5e:16x16".
       mesh: "auto" compiles for several splits of the devices and reports the fastest that fits.
-      given: names of fields that the user has set, which stay ("model.scan"); the arguments of the
-        command line will do ("--config.model.scan=False").
+      given: fields that the user has set and that stay ("model.scan"), or the arguments of the
+        command line ("--config.model.scan=False").
       largest: also search the most rows a chip that fit.
 
-    A step that does not fit is reported with `fits` False, by how much, and what would help. Raises
-    FirthError for a slice that does not exist, without libtpu, and as training does.
+    The report of a step that does not fit has `fits` False, the bytes over, and a change that would
+    help. Raises FirthError for an unknown slice, without libtpu, and as training does.
     """
     jax.config.update("jax_threefry_partitionable", True)  # as in training
-    slices = [topology.parse(text) for text in topologies]  # all of them, before any is compiled
+    slices = [topology.parse(text) for text in topologies]  # errors before any compilation
     given = {re.sub(r"^--config\.|=.*", "", name) for name in given}
-    return {one.name: cell(config, one, mesh, given, largest) for one in slices}
+    return {one.name: slice_report(config, one, mesh, given, largest) for one in slices}
 
 
-def cell(config, where: Topology, mesh: str | None, given: set[str], largest: bool) -> dict:
+def slice_report(config, where: Topology, mesh: str | None, given: set[str], largest: bool) -> dict:
     """The report of one slice."""
     open_ = OPEN if "model.scan" in given else OPEN | SCANNED
     fields = flatten(config)
@@ -92,23 +91,23 @@ def cell(config, where: Topology, mesh: str | None, given: set[str], largest: bo
     if where.slices > 1:
         changed["mesh.slices"] = where.slices
     config = with_fields(config, changed)
-    found = fastest(config, where) if mesh == "auto" else tried(config, where)
-    if not found["fits"]:
-        found["helps"] = helping(config, where, given)
+    one = fastest(config, where) if mesh == "auto" else compile_report(config, where)
+    if not one["fits"]:
+        one["helps"] = first_remedy(config, where, given)
     elif largest:
-        found["largest"] = largest_batch(config, where, found)
-    found["set"] = {name: str(value) for name, value in changed.items()}
-    return found
+        one["largest"] = largest_batch(config, where, one)
+    one["set"] = {name: str(value) for name, value in changed.items()}
+    return one
 
 
-def tried(config, where: Topology) -> dict:
+def compile_report(config, where: Topology) -> dict:
     """The report of one compilation, or of its failure to fit."""
     outlined, started, used = outline(config), time.perf_counter(), time.process_time()
     try:
         compiled, mesh = compile_step(outlined, where)
-        found = {"fits": True} | measured(outlined, compiled, mesh, where)
+        result = {"fits": True} | measured(outlined, compiled, mesh, where)
     except TooLargeError as error:
-        found = {
+        result = {
             "fits": False,
             "needed": error.needed,
             "available": error.available,
@@ -124,7 +123,7 @@ def tried(config, where: Topology) -> dict:
         "accumulate": config.accumulate,
         "remat": outlined.spec.get("remat"),
         "rng": config.rng,
-        **found,
+        **result,
         "compile_seconds": round(time.perf_counter() - started, 1),
         "compile_cpu_seconds": round(time.process_time() - used, 1),
     }
@@ -159,7 +158,7 @@ def out_of_memory(message: str, where: Topology) -> FirthError:
 
 
 def measured(outlined: Outline, compiled, mesh, where: Topology) -> dict:
-    """What a compiled step says of memory, work and communication, and the time they take."""
+    """Memory, work and communication of a compiled step, and the time they take."""
     module = hlo.parse(compiled.as_text())
     sent, done = hlo.collectives(module, mesh.shape), work(module, where.chip)
     times = roofline.step_time(done, sent, mesh, where)
@@ -196,16 +195,16 @@ def measured(outlined: Outline, compiled, mesh, where: Topology) -> dict:
 
 
 def memory(compiled, where: Topology) -> dict[str, int]:
-    """Bytes on each chip; what the step takes in and gives back in place counts once."""
+    """Bytes on each chip; arrays that the step updates in place count once."""
     stats = compiled.memory_analysis()
-    found = {
+    sizes = {
         "arguments": stats.argument_size_in_bytes,
         "temporaries": stats.temp_size_in_bytes,
         "outputs": stats.output_size_in_bytes - stats.alias_size_in_bytes,
         "program": stats.generated_code_size_in_bytes,
     }
-    return found | {
-        "total": sum(found.values()),
+    return sizes | {
+        "total": sum(sizes.values()),
         "in_place": stats.alias_size_in_bytes,
         "hbm": where.chip.hbm,
     }
@@ -214,38 +213,38 @@ def memory(compiled, where: Topology) -> dict[str, int]:
 # ------------------------------------------------------------------------------- searches
 
 
-def helping(config, where: Topology, given: set[str]) -> dict | None:
-    """The first remedy with which a step fits, and its report; None if no one does."""
+def first_remedy(config, where: Topology, given: set[str]) -> dict | None:
+    """The first remedy with which a step fits, and its report; None if none helps."""
     for changes in REMEDIES:
         changed = with_fields(config, changes)
         if given & set(changes) or changed == config:
             continue
         try:
-            found = tried(changed, where)
-        except FirthError:  # accumulating or dividing that the batch or the parameters forbid
+            one = compile_report(changed, where)
+        except FirthError:  # the batch or the parameters do not divide so
             continue
-        if found["fits"]:
-            return {"changes": changes, **found}
+        if one["fits"]:
+            return {"changes": changes, **one}
     return None
 
 
 def fastest(config, where: Topology) -> dict:
-    """The report of the fastest split of the devices that fits; `splits` has them all."""
+    """The report of the fastest split of the devices that fits; `splits` lists all of them."""
     heads = outline(config).model.encoder.config.num_heads
     best, splits = None, []
     for fsdp, tensor in candidates(where.chips // where.slices, heads):
         data = where.chips // (fsdp * tensor)
         sizes = {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.tensor": tensor}
         try:
-            found = tried(with_fields(config, sizes), where)
+            one = compile_report(with_fields(config, sizes), where)
         except FirthError:
-            continue  # this split divides the batch no further
+            continue  # this split does not divide the batch
         splits.append(
-            {**found["mesh"], "fits": found["fits"]}
-            | ({"step": found["seconds"]["step"]} if found["fits"] else {"over": found["over"]})
+            {**one["mesh"], "fits": one["fits"]}
+            | ({"step": one["seconds"]["step"]} if one["fits"] else {"over": one["over"]})
         )
-        if best is None or speed(found) > speed(best):
-            best = found
+        if best is None or speed(one) > speed(best):
+            best = one
     if best is None:
         raise FirthError(
             f"--mesh=auto: no split of {where.chips} chips divides batch_size="
@@ -254,9 +253,9 @@ def fastest(config, where: Topology) -> dict:
     return best | {"splits": splits}
 
 
-def speed(found: dict) -> float:
-    """What reports are compared by: updates a second, and below all those how little is lacking."""
-    return 1 / found["seconds"]["step"] if found["fits"] else -found["over"]
+def speed(one: dict) -> float:
+    """Key to compare reports: updates a second if the step fits, otherwise minus the bytes over."""
+    return 1 / one["seconds"]["step"] if one["fits"] else -one["over"]
 
 
 def candidates(chips: int, heads: int) -> list[tuple[int, int]]:
@@ -267,40 +266,40 @@ def candidates(chips: int, heads: int) -> list[tuple[int, int]]:
     return splits
 
 
-def largest_batch(config, where: Topology, found: dict) -> dict:
+def largest_batch(config, where: Topology, one: dict) -> dict:
     """The most rows a chip, at this accumulation, that fit: `rows_a_chip`, and the step with them.
 
-    Memory is nearly affine in the rows: two compilations give the line, a third the proof. Each one
-    that does not fit takes an eighth off.
+    Memory is nearly affine in the rows: two compilations give the line, a third the proof. After a
+    step that does not fit, the next has an eighth fewer rows.
     """
-    rows = found["rows_a_chip"]
+    rows = one["rows_a_chip"]
 
     def at(number: int) -> dict:
         size = number * where.chips
-        return tried(with_fields(config, {"batch_size": size}), where)
+        return compile_report(with_fields(config, {"batch_size": size}), where)
 
     unit = config.accumulate
     half = int(rows / 2) // unit * unit
     other = at(half or 2 * int(rows))
     if not other["fits"]:
-        return {key: found[key] for key in KEPT}
-    slope = (found["memory"]["total"] - other["memory"]["total"]) / (rows - other["rows_a_chip"])
-    room = where.chip.hbm * 0.98 - found["memory"]["total"]
+        return {key: one[key] for key in LARGEST}
+    slope = (one["memory"]["total"] - other["memory"]["total"]) / (rows - other["rows_a_chip"])
+    room = where.chip.hbm * 0.98 - one["memory"]["total"]
     number = int(rows + room / slope) // unit * unit
     while number > rows:
         proof = at(number)
         if proof["fits"]:
-            return {key: proof[key] for key in KEPT}
+            return {key: proof[key] for key in LARGEST}
         number = min(number - unit, number * 7 // 8 // unit * unit)
-    return {key: found[key] for key in KEPT}
+    return {key: one[key] for key in LARGEST}
 
 
 # ----------------------------------------------------------------------------------- in words
 
 
-def lines(name: str, found: dict[str, dict]) -> list[str]:
+def lines(name: str, reports: dict[str, dict]) -> list[str]:
     """The reports of a recipe as text."""
-    return [line for where, one in found.items() for line in ["", *describe(name, where, one)]]
+    return [line for where, one in reports.items() for line in ["", *describe(name, where, one)]]
 
 
 def describe(name: str, where: str, one: dict) -> list[str]:
@@ -315,36 +314,36 @@ def describe(name: str, where: str, one: dict) -> list[str]:
         f"  compiled in    {one['compile_seconds']} s ({one['compile_cpu_seconds']} s of CPU)",
     ]
     if not one["fits"]:
-        said = [
+        text = [
             f"  DOES NOT FIT   needs {gib(one['needed'])}, there are {gib(one['available'])}: "
             f"{gib(one['over'])} too much"
         ]
         if helps := one.get("helps"):
             changes = " ".join(f"--config.{field}={v}" for field, v in helps["changes"].items())
-            said += [f"  it fits with   {changes}", *body(helps)]
+            text += [f"  it fits with   {changes}", *body(helps)]
         elif "helps" in one:
-            said += ["  no remat, accumulation or fsdp that was tried makes it fit: fewer rows"]
-        return head + said
+            text += ["  no remat, accumulation or fsdp that was tried makes it fit: fewer rows"]
+        return head + text
     return head + body(one)
 
 
 def body(one: dict) -> list[str]:
     """Memory, work, communication and time of a step that fits, as text."""
-    kept, seconds = one["memory"], one["seconds"]
-    said = [
-        f"  memory a chip  {gib(kept['total'])} of {gib(kept['hbm'])}: "
-        + ", ".join(f"{part} {gib(kept[part])}" for part in MEMORY),
+    used, seconds = one["memory"], one["seconds"]
+    text = [
+        f"  memory a chip  {gib(used['total'])} of {gib(used['hbm'])}: "
+        + ", ".join(f"{part} {gib(used[part])}" for part in MEMORY),
         f"  a step         {one['flops'] / 1e12:.2f} TFLOP a chip "
         f"({one['model_flops'] / 1e12:.2f} by formula), {one['hbm_bytes'] / 1e9:.1f} GB of HBM, "
         f"{one['sent_bytes'] / 1e9:.2f} GB sent",
     ]
-    said += [
+    text += [
         f"  collective     {c['kind']} over {' and '.join(c['axes'])}: {c['count']} of "
         f"{c['bytes'] / 1e6:.1f} MB together"
         for c in one["collectives"]
     ]
     times = ("compute", "memory", "expected", "exposed")
-    said += [
+    text += [
         f"  time           {1e3 * seconds['step']:.1f} ms a step, bound by {one['bound']}: "
         + ", ".join(f"{part} {1e3 * seconds[part]:.1f}" for part in times)
         + f"; at least {1e3 * seconds['least']:.1f}",
@@ -357,15 +356,15 @@ def body(one: dict) -> list[str]:
     ]
     if "largest" in one:
         most = one["largest"]
-        said += [f"  at most        {most['rows_a_chip']:g} rows a chip, MFU {most['mfu']:.1%}"]
+        text += [f"  at most        {most['rows_a_chip']:g} rows a chip, MFU {most['mfu']:.1%}"]
     for split in one.get("splits", ()):
         sizes = " x ".join(f"{axis} {split[axis]}" for axis in partition.AXES)
         verdict = f"{1e3 * split['step']:.1f} ms" if split["fits"] else "does not fit"
-        said += [f"  split          {sizes}: {verdict}"]
-    said += [
+        text += [f"  split          {sizes}: {verdict}"]
+    text += [
         f"  not known      how often {loop} turns; counted once" for loop in one["unknown_loops"]
     ]
-    return said + [f"  assumed        {item}" for item in one["assumed"]]
+    return text + [f"  assumed        {item}" for item in one["assumed"]]
 
 
 def gib(size: float) -> str:

@@ -1,8 +1,8 @@
 """Optimised HLO as text: its instructions, how often each runs, and what it sends between devices.
 
-`collectives(compiled.as_text(), mesh.shape)` lists what a compiled step sends, the bodies of loops
-counted as often as they run, which the compiler's own cost analysis does not do. The text is that
-of XLA for CPU, GPU and TPU; https://openxla.org/xla/operation_semantics defines the operations.
+`collectives(compiled.as_text(), mesh.shape)` lists all that a compiled step sends. It counts the
+bodies of loops as often as they run; the compiler's own cost analysis counts them once. XLA writes
+the text for CPU, GPU and TPU; https://openxla.org/xla/operation_semantics defines the operations.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line: its result's type, operation, the names of its operands, and what follows."""
+    """One line: its result's type, operation, the names of its operands, and its attributes."""
 
     name: str
     type: str
@@ -34,16 +34,16 @@ class Instruction:
     root: bool
 
     def attribute(self, key: str) -> str | None:
-        """The name after `key=`, as of a called computation."""
-        found = re.search(rf"\b{key}=%?([\w.\-]+)", self.attributes)
-        return found[1] if found else None
+        """The name after `key=`, for instance of a called computation."""
+        match = re.search(rf"\b{key}=%?([\w.\-]+)", self.attributes)
+        return match[1] if match else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """A parsed program: its computations, instructions by name, and the one it enters by.
+    """A parsed program: its computations, instructions by name, and its entry computation.
 
-    `loops` gives for the body and the condition of every loop where the loop itself stands.
+    `loops` maps the body and the condition of every loop to (computation, instruction) of the loop.
     """
 
     computations: dict[str, dict[str, Instruction]]
@@ -51,7 +51,7 @@ class Module:
     loops: dict[str, tuple[str, Instruction]]
 
     def root(self, computation: str) -> Instruction:
-        """The instruction whose value a computation gives."""
+        """The instruction whose value a computation returns."""
         return next(i for i in self.computations[computation].values() if i.root)
 
 
@@ -59,11 +59,11 @@ class Module:
 class Collective:
     """One communicating instruction of a step.
 
-    `bytes` is the size of the whole array on one device of the group, each time: what an
-    all-reduce, all-to-all or permutation takes and gives, what an all-gather gives, what a
-    reduce-scatter takes. `axes` are those of the mesh along which its devices differ, `group` how
-    many take part, `times` how often it runs a step, `asynchronous` whether other work runs
-    meanwhile, and `source` the line of the model it comes from.
+    `bytes` is the size of the whole array on one device of the group, each time: input and output
+    of an all-reduce, all-to-all or permutation, the output of an all-gather, the input of a
+    reduce-scatter. `axes` are the axes of the mesh along which its devices differ, `group` how many
+    take part, `times` how often it runs a step, `asynchronous` whether other work runs meanwhile,
+    and `source` the line of the model behind it.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class Collective:
 
 
 def parse(text: str) -> Module:
-    """The module of `compiled.as_text()`; raises ValueError for a text without an entry."""
+    """Parse `compiled.as_text()`; raises ValueError for a text without an entry."""
     computations, current, entry = {}, None, None
     for line in text.splitlines():
         if head := HEAD.match(line):
@@ -149,10 +149,10 @@ def size(kind: str) -> int:
 
 
 def executions(module: Module) -> dict[str, int]:
-    """How often a step runs each computation; loops whose trip count is not known count once.
+    """How often a step runs each computation; loops with an unknown trip count run once.
 
-    Computations that are applied to scalars (of a reduction or a sort) are left out, and every
-    branch of a conditional counts as taken.
+    It leaves out computations on scalars (of a reduction or a sort), and counts every branch of a
+    conditional as taken.
     """
     times: Counter[str] = Counter()
 
@@ -176,15 +176,15 @@ def calls(module: Module, computation: str, instruction: Instruction) -> Iterato
     elif opcode in ("fusion", "call", "async-start"):
         yield instruction.attribute("calls") or instruction.attribute("to_apply"), 1
     elif opcode == "conditional":
-        found = BRANCHES.search(instruction.attributes)
-        names = re.findall(r"[\w.\-]+", found[1]) if found else []
+        branches = BRANCHES.search(instruction.attributes)
+        names = re.findall(r"[\w.\-]+", branches[1]) if branches else []
         keys = ("true_computation", "false_computation")
         for name in names or [instruction.attribute(key) for key in keys]:
             yield name, 1
 
 
 def unknown_loops(module: Module) -> list[str]:
-    """The loops whose trip count the text does not tell."""
+    """The loops whose trip count is not in the text."""
     return [
         f"{computation}/{instruction.name}"
         for computation, lines in module.computations.items()
@@ -194,10 +194,10 @@ def unknown_loops(module: Module) -> list[str]:
 
 
 def trip_count(module: Module, computation: str, loop: Instruction) -> int | None:
-    """How often a loop runs: as XLA wrote it down, or from its counter; None if neither tells.
+    """How often a loop runs: by XLA's own count or by its counter; None if both are missing.
 
-    The TPU compiler writes no count. Its loops compare an element of their tuple, which starts at a
-    constant and grows by another, with a third.
+    The TPU compiler writes no count. Its loops compare a counter with a constant. The counter is an
+    element of their tuple that starts at a constant and grows by a constant.
     """
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes):
         return int(known[1])
@@ -218,7 +218,7 @@ def trip_count(module: Module, computation: str, loop: Instruction) -> int | Non
 
 
 def increment(module: Module, body: str, index: int) -> int | None:
-    """By how much a turn of a loop moves an element of its tuple."""
+    """The constant that each turn of a loop adds to an element of its tuple, or None."""
     result = module.root(body)
     change = follow(module.computations[body], result.operands[index])
     if change.opcode != "add":
@@ -231,7 +231,7 @@ def increment(module: Module, body: str, index: int) -> int | None:
 
 
 def follow(lines: dict[str, Instruction], name: str) -> Instruction:
-    """The instruction that a value comes from, through copies."""
+    """The instruction behind a value, through copies."""
     instruction = lines[name]
     while instruction.opcode in ("copy", "bitcast") and instruction.operands:
         instruction = lines[instruction.operands[0]]
@@ -239,7 +239,7 @@ def follow(lines: dict[str, Instruction], name: str) -> Instruction:
 
 
 def element(module: Module, computation: str, name: str) -> int | None:
-    """Which element of its computation's tuple a value is."""
+    """The index of a value in the tuple of its computation's parameter, or None."""
     lines = module.computations[computation]
     instruction = follow(lines, name)
     if instruction.opcode != "get-tuple-element":
@@ -250,7 +250,7 @@ def element(module: Module, computation: str, name: str) -> int | None:
 
 
 def constant(module: Module, computation: str, name: str) -> int | None:
-    """An integer that never changes, perhaps handed through the loops around it; else None."""
+    """A constant integer, also one that comes through loops unchanged; otherwise None."""
     instruction = follow(module.computations[computation], name)
     if instruction.opcode == "constant":
         return int(instruction.inside) if re.fullmatch(r"-?\d+", instruction.inside) else None
@@ -270,19 +270,19 @@ def constant(module: Module, computation: str, name: str) -> int | None:
 def collectives(text: str | Module, axes: Mapping[str, int]) -> list[Collective]:
     """Everything a compiled program sends between devices.
 
-    `axes` are names and sizes of the mesh in its order, as `mesh.shape` has them. Collectives of
-    one device are left out. An all-reduce of which a fusion keeps a slice is what the TPU compiler
-    makes of a reduce-scatter, and counts as one.
+    `axes` are names and sizes of the mesh in its order, as in `mesh.shape`. Collectives of one
+    device are left out. The TPU compiler turns a reduce-scatter into an all-reduce inside a fusion
+    that keeps a slice; this counts as a reduce-scatter.
     """
     module = parse(text) if isinstance(text, str) else text
-    found = []
+    sent = []
     for computation, times in executions(module).items():
         lines = module.computations[computation]
         opens = any('"AsyncCollectiveStart"' in i.attributes for i in lines.values())
         for instruction in lines.values():
             kind = instruction.opcode.removesuffix("-start")
             spread = "async_collective_fusion_config" in instruction.attributes
-            if kind not in KINDS or (spread and not opens):  # the same one, under way
+            if kind not in KINDS or (spread and not opens):  # a later part of one counted already
                 continue
             groups = read_groups(instruction.attributes, math.prod(axes.values()))
             if groups.shape[1] < 2:
@@ -290,11 +290,11 @@ def collectives(text: str | Module, axes: Mapping[str, int]) -> list[Collective]
             if kind == "all-reduce" and "all-reduce-scatter" in computation:
                 kind = "reduce-scatter"
             members = groups.shape[1] if kind != "collective-permute" else 2
-            taken = sum(size(lines[name].type) for name in instruction.operands)
-            found.append(
+            input_bytes = sum(size(lines[name].type) for name in instruction.operands)
+            sent.append(
                 Collective(
                     kind=kind,
-                    bytes=taken * members if kind == "all-gather" else taken,
+                    bytes=input_bytes * members if kind == "all-gather" else input_bytes,
                     axes=crossed(groups, axes),
                     group=members,
                     times=times,
@@ -303,26 +303,26 @@ def collectives(text: str | Module, axes: Mapping[str, int]) -> list[Collective]
                     source=source(instruction),
                 )
             )
-    return found
+    return sent
 
 
-def totals(found: list[Collective]) -> dict[tuple[str, tuple[str, ...]], tuple[int, int]]:
+def totals(sent: list[Collective]) -> dict[tuple[str, tuple[str, ...]], tuple[int, int]]:
     """(how many, bytes) a step for every (kind, axes)."""
     sums = defaultdict(lambda: (0, 0))
-    for one in found:
+    for one in sent:
         count, moved = sums[one.kind, one.axes]
         sums[one.kind, one.axes] = count + one.times, moved + one.times * one.bytes
     return dict(sums)
 
 
 def source(instruction: Instruction) -> str:
-    """Where in the traced program an instruction comes from."""
+    """The place of an instruction in the traced program."""
     named = re.search(r'op_name="([^"]*)"', instruction.attributes)
     return named[1] if named else instruction.name
 
 
 def read_groups(attributes: str, devices: int) -> np.ndarray:
-    """The groups that talk, [groups, members] of positions in the mesh; for pairs, [pairs, 2].
+    """The communicating groups, [groups, members] of positions in the mesh; for pairs, [pairs, 2].
 
     XLA writes them out, `{{0,1},{2,3}}`, as an iota, `[2,2]<=[4]` or `[2,2]<=[2,2]T(1,0)`, or by
     the axes of a mesh of its own, `mesh['a'=2,'b'=2] {'b'}`.
@@ -354,8 +354,8 @@ def read_iota(text: str) -> np.ndarray:
 def read_axes(mesh: str, ids: str, grouped: str) -> np.ndarray:
     """`mesh['a'=4,'b'=2] {'a':(2)2}`: groups along axes, or along a part of one.
 
-    `'a':(2)2` is the part of size 2 that repeats every 4 / (2 * 2): the axis is cut into what comes
-    before (2), the part (2) and what is left.
+    `'a':(2)2` is the part of size 2 that repeats every 4 / (2 * 2): the axis is cut into the size
+    before (2), the part (2) and the rest.
     """
     sizes = {name: int(n) for name, n in re.findall(r"(\w+)'?\"?=(\d+)", mesh)}
     order = np.arange(math.prod(sizes.values()))
@@ -369,9 +369,9 @@ def read_axes(mesh: str, ids: str, grouped: str) -> np.ndarray:
         before, part = parts.get(name, (full, 1))
         moved += [len(dims) + 1] if name in parts else []
         dims += [before, part, full // (before * part)]
-    kept = [axis for axis in range(len(dims)) if axis not in moved]
+    fixed = [axis for axis in range(len(dims)) if axis not in moved]
     members = math.prod(dims[axis] for axis in moved)
-    return order.reshape(dims).transpose(kept + moved).reshape(-1, members)
+    return order.reshape(dims).transpose(fixed + moved).reshape(-1, members)
 
 
 def crossed(groups: np.ndarray, axes: Mapping[str, int]) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
-"""What kernels written by hand take, of which the compiler's cost model says nothing.
+"""The cost of kernels written by hand, which the compiler's cost model leaves out.
 
-A TPU issues one bundle of instructions a cycle, in an order that the compiler has fixed; a kernel
-without loops is one list of them for each call. `experiments/pods/kernels.py` has the compiler
-write these lists and counts them; here is the number a score, at 512 keys, heads of 64 and dropout.
-Rows of 1,024 keys take about as many, heads of 128 up to a third more. The copies between main
-memory and the core are taken to hide behind the work, of which they are less than half.
+A TPU issues one bundle of instructions a cycle, in an order fixed by the compiler; a kernel without
+loops is one list of bundles for each call. `experiments/pods/kernels.py` lets the compiler write
+these lists and counts them. Here is the number a score, at 512 keys, heads of 64 and dropout. Rows
+of 1,024 keys take about as many, heads of 128 up to a third more. Copies between main memory and
+the core take less than half as long as the work, and are assumed to hide behind it.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ COST = re.compile(r'"flops":"(\d+)","transcendentals":"(\d+)","bytes_accessed":"
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """One call of a kernel: FLOPs of its products, bytes of what it takes and gives, cycles."""
+    """One call of a kernel: FLOPs of its products, bytes of its inputs and outputs, cycles."""
 
     flops: int
     hbm_bytes: int
@@ -31,14 +31,13 @@ class Kernel:
 
 
 def kernel(one: hlo.Instruction, chip: Chip | None) -> Kernel | None:
-    """What a call of a kernel that says its cost takes; None for all other instructions.
+    """The work of a kernel call that states its cost; None for all other instructions.
 
-    Without a chip, and for a kernel that is not known, the cycles are 0. The cores of a chip share
-    the work.
+    Without a chip, and for an unknown kernel, the cycles are 0. The cores of a chip share the work.
     """
-    if one.opcode != "custom-call" or not (said := COST.search(one.attributes)):
+    if one.opcode != "custom-call" or not (stated := COST.search(one.attributes)):
         return None
-    flops, scores, moved = (int(number) for number in said.groups())
+    flops, scores, moved = (int(number) for number in stated.groups())
     known = next((CYCLES[name] for name in CYCLES if name in hlo.source(one)), {})
     cycles = known.get(chip.name, 0.0) / chip.cores if chip else 0.0
     return Kernel(flops, moved, round(scores * cycles))

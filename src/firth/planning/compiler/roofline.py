@@ -1,14 +1,14 @@
-"""From what a program computes, moves and sends to the time of a step.
+"""The time of a step, from the work, memory traffic and communication of its program.
 
 Three bounds (Williams et al. 2009): arithmetic at the peak of the chip, main memory at its
 bandwidth, and the links between chips; the largest bounds the step from below. The TPU compiler
-also writes down how many cycles it expects of every instruction, of which the vector unit and
-small products have many more than the bounds see. A step is predicted to take the largest of
-arithmetic, memory and those cycles, and what communication it does not hide.
+also states the cycles that it expects of every instruction. The vector unit and small products take
+many more cycles than the bounds say. The prediction is the largest of arithmetic, memory and those
+cycles, plus the communication that nothing hides.
 
-Assumed, as every report says: a collective that runs asynchronously is hidden behind all other
-work, one that does not is not at all; rings use every dimension of the interconnect that their
-group spans, in both directions where it closes; a hop takes HOP seconds.
+Every report states these assumptions. An asynchronous collective hides behind all other work, a
+synchronous one behind nothing. Rings use every dimension of the interconnect that their group
+spans, in both directions where it closes. A hop takes HOP seconds.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ NETWORK_OF_OTHERS = 6.25e9
 class StepTime:
     """Seconds of a step on every chip.
 
-    compute, memory: the bounds. expected: by the compiler's cycles. sent: of all communication;
-    exposed: of that which nothing hides. bound: which of them decides, in words.
+    compute, memory: the bounds. expected: by the compiler's cycles. sent: all communication.
+    exposed: the communication that nothing hides. bound: the one that decides, in words.
     """
 
     compute: float
@@ -55,19 +55,19 @@ class StepTime:
 
     @property
     def least(self) -> float:
-        """The roofline: what the step takes at least."""
+        """The roofline: a lower bound of the step."""
         return max(self.compute, self.memory, self.sent)
 
     @property
     def bound(self) -> str:
-        """What the step waits for most."""
+        """The resource that the step waits for most."""
         if self.exposed > self.busy:
             return "interconnect"
         names = {"compute": self.compute, "HBM": self.memory, "core cycles": self.expected}
         return max(names, key=names.get)
 
 
-def step_time(work: Work, found: list[Collective], mesh, topology: Topology) -> StepTime:
+def step_time(work: Work, sent: list[Collective], mesh, topology: Topology) -> StepTime:
     """The time of a step with this work and these collectives, on a mesh of a topology."""
     chip = topology.chip
     busy = StepTime(
@@ -77,17 +77,17 @@ def step_time(work: Work, found: list[Collective], mesh, topology: Topology) -> 
         0.0,
         0.0,
     )
-    hidden = sum(seconds(one, mesh, topology) for one in found if one.asynchronous)
-    open_ = sum(seconds(one, mesh, topology) for one in found if not one.asynchronous)
+    hidden = sum(seconds(one, mesh, topology) for one in sent if one.asynchronous)
+    open_ = sum(seconds(one, mesh, topology) for one in sent if not one.asynchronous)
     exposed = open_ + max(0.0, hidden - busy.busy)
     return dataclasses.replace(busy, sent=hidden + open_, exposed=exposed)
 
 
 def seconds(one: Collective, mesh, topology: Topology) -> float:
-    """What a collective takes over a whole step.
+    """Seconds of a collective over a whole step.
 
-    Between slices each chip sends its part of what its slice has reduced, after and before rings
-    within the slices.
+    Rings within the slices reduce first. Then each chip sends its part of the result between
+    slices, and rings within the slices share it.
     """
     spans, slices = spanned(one.axes, mesh)
     inner = one.group // slices if one.kind != "collective-permute" else 2
@@ -127,14 +127,14 @@ def spanned(axes: tuple[str, ...], mesh) -> tuple[dict[int, int], int]:
 
 
 def utilisation(model_flops: float, step: float, topology: Topology) -> float:
-    """MFU: the share of the peak that the model's own FLOPs of an update reach (PaLM, app. B)."""
+    """MFU: the model's own FLOPs of an update over those at the peak (PaLM, appendix B)."""
     return model_flops / (step * topology.chips * topology.chip.flops)
 
 
 def assumptions(topology: Topology) -> list[str]:
-    """What a prediction rests on, in words."""
+    """The assumptions of a prediction, in words."""
     chip = topology.chip
-    said = [
+    sentences = [
         f"peak {chip.flops / 1e12:g} TFLOP/s in bfloat16, HBM {chip.hbm_bandwidth / 1e9:g} GB/s, "
         f"links {chip.link / 1e9:g} GB/s an axis and direction, {CLOCK[chip.name] / 1e9:g} GHz",
         "asynchronous collectives hide behind other work, the others do not",
@@ -144,10 +144,10 @@ def assumptions(topology: Topology) -> list[str]:
     ]
     if topology.slices > 1:
         rate = NETWORK.get(chip.name, NETWORK_OF_OTHERS)
-        said.append(f"{rate / 1e9:g} GB/s a chip between slices")
-    return said
+        sentences.append(f"{rate / 1e9:g} GB/s a chip between slices")
+    return sentences
 
 
-def ring_bytes(found: list[Collective]) -> float:
+def ring_bytes(sent: list[Collective]) -> float:
     """Bytes that each chip sends in a step."""
-    return math.fsum(one.sent for one in found)
+    return math.fsum(one.sent for one in sent)

@@ -1,4 +1,4 @@
-"""Slices of TPU pods that are only described: what the compiler calls them and which there are."""
+"""Slices of TPU pods as descriptions: which exist, and their names for the compiler."""
 
 import dataclasses
 import importlib.util
@@ -9,8 +9,8 @@ import re
 from firth.errors import FirthError
 from firth.planning.hardware import CHIPS, Chip, find_chip
 
-# The shapes that Cloud TPU rents of chips whose interconnect has two dimensions; of those with
-# three, any box whose sides are multiples of four, and these.
+# Shapes of slices on Cloud TPU. FLAT: chips whose interconnect has two dimensions. Chips with
+# three come in SMALL_BOXES and in any box whose sides are multiples of four.
 FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 SMALL_BOXES = ("1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
 SHOWN_BOXES = (*SMALL_BOXES, "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16")
@@ -26,8 +26,8 @@ OPTIONS = {  # v2 and v3 are left out: JAX sees their two cores as two devices
 class Topology:
     """Some equal slices of a pod.
 
-    `shape` are the chips along each dimension of the interconnect of one slice; several slices are
-    joined by the network of the data centre.
+    `shape` are the chips along each dimension of the interconnect of one slice. The network of the
+    data centre joins slices.
     """
 
     chip: Chip
@@ -41,7 +41,7 @@ class Topology:
 
     @property
     def name(self) -> str:
-        """As it is written: 'v5e:16x16', '2*v5e:16x16'."""
+        """As on the command line: 'v5e:16x16', '2*v5e:16x16'."""
         sides = "x".join(map(str, self.shape))
         return f"{self.slices}*" * (self.slices > 1) + f"{self.chip.name}:{sides}"
 
@@ -54,7 +54,7 @@ class Topology:
 
 
 def parse(text: str) -> Topology:
-    """'v5e:16x16', '2*v5e:16x16', 'v4:2x2x1'; raises FirthError with the shapes that are known."""
+    """'v5e:16x16', '2*v5e:16x16', 'v4:2x2x1'; FirthError, with the known shapes, for others."""
     match = re.fullmatch(r"(?:(\d+)\*)?(\w[\w\-]*?):(\d+(?:x\d+)*)", text)
     if not match:
         raise FirthError(
@@ -101,18 +101,18 @@ def known(name: str | None = None) -> str:
 def devices(topology: Topology) -> list:
     """The devices of a topology, described by libtpu; no TPU is needed.
 
-    Raises FirthError where libtpu is not installed or does not know the topology.
+    Raises FirthError if libtpu is not installed or does not know the topology.
     """
     if importlib.util.find_spec("libtpu") is None:
         raise FirthError(
             "compiling for TPUs needs libtpu (no TPU): pip install 'firth[tpu]', or leave "
             "--compile out"
         )
-    for name, value in {  # else it asks the cloud which TPU this machine is, and complains
+    for name, value in {  # otherwise libtpu asks the cloud which TPU this machine has, and warns
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_ACCELERATOR_TYPE": topology.chip.accelerator_type(topology.chips),
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # describing takes no TPU, so others may too
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # a description holds no TPU, so processes may share
         "TPU_MIN_LOG_LEVEL": "3",
         "TPU_STDERR_LOG_LEVEL": "3",
     }.items():
@@ -127,7 +127,7 @@ def devices(topology: Topology) -> list:
         options["num_slices"] = topology.slices
     sides = "x".join(map(str, topology.shape))
     try:
-        found = topologies.get_topology_desc(
+        description = topologies.get_topology_desc(
             platform="tpu", topology_name=f"{topology.chip.topology}:{sides}", **options
         )
     except Exception as error:  # whatever the plugin raises, in its own words
@@ -136,4 +136,4 @@ def devices(topology: Topology) -> list:
             f"--compile {topology.name}: libtpu does not describe it ({reason}); "
             f"{known(topology.chip.name)}"
         ) from None
-    return list(found.devices)
+    return list(description.devices)

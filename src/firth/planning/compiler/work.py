@@ -1,6 +1,6 @@
-"""What one device computes and moves in a step, from its compiled program.
+"""Arithmetic and memory traffic of one device in a step, from its compiled program.
 
-The compiler's own cost analysis counts the body of a loop once; here every instruction counts as
+The compiler's own cost analysis counts the body of a loop once. Here every instruction counts as
 often as it runs.
 """
 
@@ -13,14 +13,14 @@ from firth.planning.compiler import hlo
 from firth.planning.compiler.kernels import kernel
 from firth.planning.hardware import Chip
 
-# What moves no data: names, and memory that is set aside.
+# Operations that move no data: names, and reserved memory.
 FREE = {
     *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "domain"),
     *("while", "conditional", "call", "custom-call", "optimization-barrier"),
     *("partition-id", "replica-id"),
 }
 SLICES = ("dynamic-slice", "slice", "gather")
-WRAPPERS = re.compile(  # in the name of an operation, what says nothing of the model
+WRAPPERS = re.compile(  # parts of an operation's name that do not name a part of the model
     r"shard_map|stack|layers?(_\d+)?|while|body|cond|branch_\d+_fun|closed_call|checkpoint.*"
 )
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -31,9 +31,9 @@ class Work:
     """Of one device, one step.
 
     flops: of matrix products, 2 m n k each. hbm_bytes: read from and written to its main memory;
-    what the compiler keeps in the memory of the cores does not count. cycles: the sum of what the
-    TPU compiler expects of each instruction, 0 where it says nothing (other compilers), and those
-    of kernels written by hand (`planning.kernels`).
+    arrays in the memory of the cores do not count. cycles: as the TPU compiler expects them of each
+    instruction (0 from other compilers), and those of kernels written by hand
+    (`planning.compiler.kernels`).
     parts: {where in the model: cycles}, the costliest first.
     """
 
@@ -44,7 +44,7 @@ class Work:
 
 
 def work(module: hlo.Module, chip: Chip | None = None) -> Work:
-    """The work of a parsed program; the chip is wanted for the cycles of kernels alone."""
+    """The work of a parsed program; only the cycles of kernels depend on the chip."""
     flops = moved = 0
     cycles, fused = defaultdict(int), inside_fusions(module)
     for computation, times in hlo.executions(module).items():
@@ -54,10 +54,10 @@ def work(module: hlo.Module, chip: Chip | None = None) -> Work:
             if computation in fused:
                 continue
             moved += times * traffic(module, one, lines)
-            if found := kernel(one, chip):
-                flops += times * found.flops
-                moved += times * found.hbm_bytes
-                cycles[part(hlo.source(one), one.opcode)] += times * found.cycles
+            if call := kernel(one, chip):
+                flops += times * call.flops
+                moved += times * call.hbm_bytes
+                cycles[part(hlo.source(one), one.opcode)] += times * call.cycles
             elif estimate := CYCLES.search(one.attributes):
                 cycles[part(hlo.source(one), one.opcode)] += times * int(estimate[1])
     parts = dict(sorted(cycles.items(), key=lambda item: -item[1]))
@@ -65,7 +65,7 @@ def work(module: hlo.Module, chip: Chip | None = None) -> Work:
 
 
 def inside_fusions(module: hlo.Module) -> set[str]:
-    """The computations that fusions run, whose intermediate values are never stored."""
+    """The computations inside fusions; nothing stores their intermediate values."""
     fused, waiting = set(), list(module.computations)
     for name in waiting:
         for one in module.computations[name].values():
@@ -78,30 +78,30 @@ def inside_fusions(module: hlo.Module) -> set[str]:
 
 
 def part(source: str, opcode: str) -> str:
-    """The part of the model that an `op_name` speaks of, the layers as one.
+    """The part of the model in an `op_name`, with all layers as one.
 
     'jit(step)/transpose(jvp(encoder))/encoder.encode/stack/layer_7/attention/Dropout_0/xor' is
     'backward attention/Dropout'.
     """
     if "(" not in source:
         return f"unnamed {opcode}"
-    names = [name for name in source.split("/") if re.match(r"[A-Za-z]", name)]
-    kept = [
+    path = [name for name in source.split("/") if re.match(r"[A-Za-z]", name)]
+    names = [
         re.sub(r"_\d+$", "", name)
-        for name in names[:-1]
+        for name in path[:-1]
         if "(" not in name
         and not WRAPPERS.fullmatch(name)
         and not name.startswith(("encoder.", "rematted"))
     ]
     way = "backward" if "transpose(" in source else "forward" if "jvp(" in source else "update"
-    return f"{way} {'/'.join(kept)}".strip() if kept else way
+    return f"{way} {'/'.join(names)}".strip() if names else way
 
 
 # ------------------------------------------------------------------------------------ FLOPs
 
 
 def product_flops(one: hlo.Instruction, lines: dict[str, hlo.Instruction]) -> int:
-    """FLOPs of a matrix product or convolution, 0 of anything else."""
+    """FLOPs of a matrix product or convolution, 0 for other instructions."""
     if one.opcode == "dot":
         (_, left, _), *_ = hlo.arrays(lines[one.operands[0]].type)
         summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", one.attributes)[1]
@@ -115,9 +115,9 @@ def product_flops(one: hlo.Instruction, lines: dict[str, hlo.Instruction]) -> in
 def convolution_flops(one: hlo.Instruction, lines: dict[str, hlo.Instruction]) -> int:
     """FLOPs of a convolution: the TPU compiler writes every matrix product as one.
 
-    Along each spatial dimension only the pairs of an output and a kernel position count that meet
-    an element of the input rather than padding or a hole: a batched product is a convolution whose
-    holes leave each batch its own kernel position.
+    Along each spatial dimension, a pair of an output and a kernel position counts only if it meets
+    an element of the input, not padding or a hole. A batched product is a convolution whose holes
+    leave each batch its own kernel position.
     """
     left, kernel = (hlo.arrays(lines[name].type)[0][1] for name in one.operands[:2])
     output = hlo.arrays(one.type)[0][1]
@@ -138,16 +138,16 @@ def convolution_flops(one: hlo.Instruction, lines: dict[str, hlo.Instruction]) -
 
 
 def entry(field: str | None, number: int, otherwise: int) -> int:
-    """What a window says of one dimension; of a padding, that in front."""
+    """The entry of one dimension in a window's field; of a padding, the front."""
     return int(field.split("x")[number].split("_")[0]) if field else otherwise
 
 
 def meetings(sizes, kernel: int, stride: int, pad: int, holes: int, spread: int) -> int:
     """Pairs of an output and a kernel position along one dimension that meet an input element."""
-    taken, given = sizes
+    inputs, outputs = sizes
     return sum(
-        0 <= (at := y * stride + k * spread - pad) <= (taken - 1) * holes and at % holes == 0
-        for y in range(given)
+        0 <= (at := y * stride + k * spread - pad) <= (inputs - 1) * holes and at % holes == 0
+        for y in range(outputs)
         for k in range(kernel)
     )
 
@@ -176,7 +176,7 @@ def traffic(module: hlo.Module, one: hlo.Instruction, lines: dict[str, hlo.Instr
 
 
 def in_memory(kind: str) -> int:
-    """Bytes of a type's arrays that lie in main memory: `S(1)` and above are the cores' own."""
+    """Bytes of a type's arrays in main memory: `S(1)` and above are memory of the cores."""
     return int(
         sum(
             hlo.item_bytes(dtype) * math.prod(dims)
@@ -187,7 +187,7 @@ def in_memory(kind: str) -> int:
 
 
 def read(module: hlo.Module, fusion: hlo.Instruction, number: int, whole: int) -> int:
-    """Bytes that a fusion reads of an operand of size `whole`: only slices, if it takes no more."""
+    """Bytes that a fusion reads of an operand of size `whole`: only slices if it needs no more."""
     inner = module.computations[fusion.attribute("calls")]
     parameter = next(
         i.name for i in inner.values() if i.opcode == "parameter" and i.inside == str(number)
@@ -196,7 +196,7 @@ def read(module: hlo.Module, fusion: hlo.Instruction, number: int, whole: int) -
 
 
 def taken(module: hlo.Module, inner: dict[str, hlo.Instruction], name: str, whole: int) -> int:
-    """Bytes that the instructions of a fusion take of a value of size `whole`."""
+    """Bytes that the instructions of a fusion read of a value of size `whole`."""
     total = 0
     for user in (i for i in inner.values() if name in i.operands):
         if user.opcode == "bitcast":

@@ -14,7 +14,7 @@ PREDICTED = 0.15625  # of the tokens
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the rule looks at. `embedding` is the embeddings' width.
+    """The input of the rule. `embedding` is the embeddings' width.
 
     `generator`: (hidden size, layers) of an ELECTRA's generator on shared embeddings; None for a
     language model. `predicted`: share of tokens whose word is predicted, 1 for a causal model.
@@ -91,10 +91,10 @@ def _vocabulary(s: Settings) -> float:
 
 
 def of_outline(outline) -> Settings | None:
-    """What the rule sees of a run; None for one that the paper does not count in this way.
+    """The settings of a run; None for one that the paper does not count in this way.
 
-    It knows post-norm Transformers with an MLP four times as wide, trained on masked words, on the
-    next word, or with a generator that shares the embeddings.
+    The rule covers post-norm Transformers with an MLP four times as wide, trained on masked words,
+    on the next word, or with a generator that shares the embeddings.
     """
     model, config, spec = outline.model, outline.config, outline.spec
     c, objective = model.encoder.config, config.objective
@@ -123,8 +123,8 @@ FAMILIES = ("bert", "roberta", "albert", "electra", "gpt")
 
 
 def printed(settings: Settings) -> tuple[str, str] | None:
-    """(name, figure) of the model with just these settings in the paper's tables, or None."""
-    for name, (theirs, figure) in PRINTED.items():
-        if theirs == settings:
+    """(name, figure) of the model with exactly these settings in the paper's tables, or None."""
+    for name, (known, figure) in PRINTED.items():
+        if known == settings:
             return name, figure
     return None

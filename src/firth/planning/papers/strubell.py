@@ -1,8 +1,8 @@
-"""The costs that Strubell, Ganesh and McCallum (2019) estimate, and what they compare them with.
+"""Costs as Strubell, Ganesh and McCallum (2019) estimate them, and their comparisons.
 
-Power is that of GPUs, CPU and memory together, as they measured it; times 1.58 for the data centre
-(PUE), and 0.954 lb of CO2e a kWh, the average of the United States. Their hours are rounded: 3.3
-days of BERT-base, 79.2 hours, stand as 79.
+They measured the power of GPUs, CPU and memory together, multiply it by 1.58 for the data centre
+(PUE), and take 0.954 lb of CO2e a kWh, the average of the United States. They print rounded hours:
+79 for the 3.3 days (79.2 hours) of BERT-base.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ COMPARED = {
 
 
 class Trained(NamedTuple):
-    """A row of table 3: chips of a kind for so many hours; what was not known is None.
+    """A row of table 3: chips of a kind for so many hours; None where they give no figure.
 
     `kwh` includes the PUE, `pounds` are of CO2e, `usd` the range from preemptible to on demand.
     """
@@ -53,7 +53,7 @@ RATES = {  # USD an hour and device that give their costs: preemptible, on deman
 
 
 class Developed(NamedTuple):
-    """A row of table 4, the development of an NLP pipeline: what was trained, and its electricity.
+    """A row of table 4, the development of an NLP pipeline: models trained, and electricity.
 
     The first row is one training, the last all of the project ("with tuning and experiments").
     """
