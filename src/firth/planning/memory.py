@@ -8,7 +8,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType
 
 from firth.run.program import check_rows, lay_out
-from firth.training.optim import path_mask
+from firth.training.optim import frozen_patterns, path_mask
 from firth.training.partition import AXES, leaf_path, mesh_sizes
 
 
@@ -74,7 +74,7 @@ def _shard_bytes(leaf) -> int:
 
 def _frozen(outline, params):
     """Tree of bool: is the parameter never trained?"""
-    patterns = (*outline.config.optimizer.freeze, *getattr(outline.objective, "frozen", ()))
+    patterns = frozen_patterns(outline.config.optimizer, outline.objective.frozen)
     return path_mask(patterns)(params)
 
 

@@ -89,8 +89,8 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     """
     static = config.objective.get("static", False)
     policy = recovery.read_policy(config)
-    still = (*config.optimizer.freeze, *objective.frozen)
-    frozen = optim.path_mask(still, but=fresh)
+    patterns = optim.frozen_patterns(config.optimizer, objective.frozen)
+    frozen = optim.path_mask(patterns, but=fresh)
     gradient = make_gradient(model, objective, frozen, config)
     gradient = over_data(gradient, objective, frozen, config, mesh)
 

@@ -175,7 +175,7 @@ def create_optimizer(
     if spec.get("layer_decay", 1.0) != 1.0:
         parts.append(scale_by_depth(spec.layer_decay, spec.get("legacy_layer_decay", False)))
     chain = optax.chain(*parts)
-    if frozen := (*spec.freeze, *frozen):
+    if frozen := frozen_patterns(spec, frozen):
         chain = optax.chain(
             optax.masked(chain, path_mask(frozen, invert=True, but=fresh)),
             optax.masked(optax.set_to_zero(), path_mask(frozen, but=fresh)),
@@ -218,6 +218,11 @@ def _check_matches(spec, paths):
                 f"optimizer.{field}: {pattern!r} matches no parameter; their paths read like "
                 f"{paths[0]} and {paths[-1]} (with model.scan, layers share one path)"
             )
+
+
+def frozen_patterns(spec, objective: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Expressions of the parameters that a run never trains: the config's and the objective's."""
+    return (*spec.freeze, *objective)
 
 
 def path_mask(patterns, invert: bool = False, but=()):
