@@ -168,7 +168,7 @@ def test_a_download_is_made_where_it_is_allowed(tokenizer, tmp_path):
 
 def test_nothing_to_prepare(tmp_path, capsys):
     assert main(["prepare", "--tokenizer", str(tmp_path), "--output", str(tmp_path / "s")]) == 2
-    assert "give files with --input, or a dataset with --tfds" in capsys.readouterr().err
+    assert "name files with --input, or a dataset with --tfds" in capsys.readouterr().err
 
 
 def test_without_tfds(monkeypatch):
