@@ -64,6 +64,7 @@ def journal(workdir: Path) -> list[dict]:
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_page_does_what_it_says(folder):
     for kind, block in BLOCK.findall(PAGE.read_text()):
         if kind == "python":
