@@ -21,7 +21,7 @@ ALLOWED = {  # what a machine may lack -> the words with which a skip says so
     "the shared data": "set FIRTH_DATA to the folder of shared data",
 }
 ROOM = 150e6  # bytes by which a process may grow before it gives back what it compiled
-SECONDS = 0.5  # between two looks at the memory of all processes
+SECONDS = 2.0  # between two looks at the memory of all processes
 
 
 def lacking(report) -> str | None:

@@ -98,10 +98,10 @@ def test_killed_inside_its_saves_the_babysitter_brings_it_to_the_same_bytes(stor
     found = campaign(
         [sys.executable, "-m", "firth", "train", *argv],
         killed,
-        kills=8,
-        terms=2,
+        kills=4,
+        terms=1,
         environment={"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE,
     )
-    assert found["write"] + found["checksums"] == 8 and found["term"] == 2
+    assert found["write"] + found["checksums"] == 4 and found["term"] == 1
     assert_same_bytes(whole, killed, TINY["steps"])
     assert logged(whole) == logged(killed)

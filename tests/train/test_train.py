@@ -1,6 +1,7 @@
 """The loop's promises: exact resume, equal numbers on any mesh, nothing lost, nothing hidden."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -74,14 +75,15 @@ def newest_step(workdir) -> int:
 
 
 @pytest.mark.slow
-def test_twenty_kills_change_nothing(store, tmp_path):
-    """SIGKILL at random times, a new process each time: the same bytes, the same journal."""
+def test_kills_at_random_times_change_nothing(store, tmp_path):
+    """SIGKILL, a new process each time: the same bytes and journal. FIRTH_KILLS=20 kills more."""
+    wanted = int(os.environ.get("FIRTH_KILLS", 8))
     changes = dict(steps=400, log_every=10, eval__every=100, checkpoint__minutes=0.01)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     process = start(arguments(store, whole, **changes))
     assert process.wait(timeout=600) == 0
     rng, kills, reached = random.Random(0), 0, set()
-    while kills < 20:
+    while kills < wanted:
         process = start(arguments(store, killed, **changes))
         newest = newest_step(killed)
         target = newest + rng.randrange(0, 22)  # inside the steps, a save, or before the first
@@ -97,7 +99,7 @@ def test_twenty_kills_change_nothing(store, tmp_path):
     process = start(arguments(store, killed, **changes))
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
-    assert len(reached) > 5, "the kills all fell at the same place"
+    assert len(reached) > 3, "the kills all fell at the same place"
     assert_same_bytes(whole, killed, 400)
     assert logged(whole) == logged(killed)
 
