@@ -4,6 +4,8 @@ A head builds its module and picks its input from the encoder's output. The modu
 `firth.layers.heads`. A recipe's objective may name the user's own head as "module:Class".
 """
 
+import abc
+
 from firth import registry
 from firth.layers.heads import ClassifierHead, LanguageModelHead, MaskedLMHead, TokenHead
 from firth.layers.transformer import dense, edge_initializer
@@ -20,7 +22,7 @@ HEADS = {
 }
 
 
-class Head:
+class Head(abc.ABC):
     """A head of a model. B batch, L length, D hidden size.
 
     on_pooled: whether it needs the pooled output.
@@ -32,9 +34,9 @@ class Head:
     per_token = False
     saved = True
 
+    @abc.abstractmethod
     def build(self, model, name: str):
         """Return the flax module, with parameters under `name`; the model's setup calls it."""
-        raise TypeError(f"{type(self).__name__} does not define build")
 
     def logits(self, model, name: str, out, mask_BL):
         """Logits from the encoder's output, without dropout."""
@@ -95,7 +97,7 @@ class ReplacedToken(Head):
 
 
 class CopiedToken(Head):
-    """Logits [B, L, 1] that a token is the original (All-Tokens MLM)."""
+    """Logits [B, L] that a token is the original (All-Tokens MLM)."""
 
     per_token = True
 

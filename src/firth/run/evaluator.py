@@ -146,7 +146,8 @@ class Evaluators:
     def __init__(self, experiment, config, mesh):
         self.best = experiment.best
         self.every = {"": experiment.evaluate_every}
-        self.evaluators: dict[str, Evaluator] = {"": Heldout(experiment, config, mesh)}
+        self.heldout = Heldout(experiment, config, mesh)
+        self.evaluators: dict[str, Evaluator] = {"": self.heldout}
         for name, entry in config.get("evals", {}).items():
             options = dict(entry)
             kind, self.every[name] = options.pop("type", ""), options.pop("every", 0)
@@ -228,7 +229,7 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
     params = jax.device_put(params, partition.shardings_of(params, mesh))
     evaluators, results = Evaluators(run, config, mesh), {}
     for name in run.heldout:
-        means, predictions = evaluators.evaluators[""].measure(params, name)
+        means, predictions = evaluators.heldout.measure(params, name)
         if not run.task or name.startswith("dev"):
             results |= {f"{name}/{metric}": value for metric, value in means.items()}
         if run.task and job.leads():
