@@ -42,6 +42,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from helpers.forked_pytest import TIMEOUT, ForkedPytest
 from helpers.mutations import ROOMS, ROOT, ListError, Mutation, check, read_lists
 from rich import console, progress
 
@@ -50,9 +51,10 @@ COLUMNS = (
     *(progress.TextColumn("{task.description}"), progress.BarColumn()),
     *(progress.MofNCompleteColumn(), progress.TimeElapsedColumn()),
 )
-MEMORY = 24 << 20  # KiB of addresses, of which JAX and TensorFlow take many and use few
 PASSED, FAILED, INTERRUPTED = 0, 1, 2  # of pytest's exit statuses
-TIMEOUT = 1000
+# To import these takes longer than most of the tests.
+LIBRARIES = ("jax", "flax.linen", "optax", "orbax.checkpoint", "ml_collections", "sklearn.metrics")
+LIBRARIES += ("torch", "transformers.models.bert.modeling_bert", "hypothesis", "tensorboardX")
 CRASHED = (-signal.SIGSEGV, -signal.SIGABRT)  # what a wrong line may do; other signals come from us
 
 
@@ -91,7 +93,10 @@ class Copy:
             # Most of a test's time is XLA's, and a program is found by what it computes.
             "JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+            "TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK": "true",  # as tests/conftest.py does
         }
+        libraries = LIBRARIES if (folder / "src" / "firth").is_dir() else ()
+        self.pytest = ForkedPytest(folder, self.environment, libraries)
 
     def check_imports(self):
         """Raise ListError unless `firth` and its recipes are those of this copy."""
@@ -108,28 +113,12 @@ class Copy:
 
     def run(self, tests: tuple[str, ...], timeout: float, *options: str) -> tuple[int, str]:
         """(exit status, output) of pytest on these tests; TIMEOUT where it takes too long."""
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "", *options]
+        command = ["-p", "no:cacheprovider", "-m", "", *options]
         if importlib.util.find_spec("xdist"):
             command += ["-n", "0"]
-        limited = ["sh", "-c", f'ulimit -v {MEMORY}; exec "$@"', "sh"]  # for loops without an end
-        process = subprocess.Popen(
-            [*limited, *command, *tests],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, _ = process.communicate(timeout=timeout)
-            return process.returncode, output
-        except subprocess.TimeoutExpired:
-            return TIMEOUT, ""
-        finally:  # tests start processes of their own
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+        output = self.folder.with_suffix(".output")
+        status = self.pytest.run([*command, *tests], output, timeout)
+        return status, output.read_text(errors="replace")
 
     @contextlib.contextmanager
     def mutated(self, mutation: Mutation) -> Iterator[None]:
@@ -247,10 +236,12 @@ def run_all(
     waiting = [one for one in mutations if one not in outcomes]
     if before := len(outcomes):
         tell(f"{before} were killed before", before)
-    with tempfile.TemporaryDirectory(prefix="firth-mutate-") as scratch:
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="firth-mutate-"))
         copies = queue.SimpleQueue()
         for number in range(min(jobs, len(waiting))):
-            copies.put(Copy(Path(scratch) / str(number), root))
+            copies.put(copy := Copy(Path(scratch) / str(number), root))
+            stack.callback(copy.pytest.close)
         if waiting and (root / "src" / "firth").is_dir():
             copies.put(copy := copies.get())
             copy.check_imports()

@@ -48,7 +48,7 @@ def test_one_process_needs_nobody(monkeypatch):
     monkeypatch.setattr(jax.distributed, "initialize", lambda **_: pytest.fail("it waits"))
     job.join(job.from_command_line(["--processes=1"])[0])
     job.join(job.from_command_line([])[0])
-    assert job.gather("alone") == ["alone"] and job.leads()
+    assert job.all_gather("alone") == ["alone"] and job.leads()
 
 
 def test_clusters_are_known_by_their_variables(tmp_path):
@@ -98,7 +98,7 @@ def test_a_workdir_that_cannot_be_written_is_found_at_the_start(tmp_path):
 def test_a_folder_that_is_not_shared_is_refused_by_all(tmp_path, monkeypatch):
     """Process 1 of two, which has a disk of its own."""
     answers = iter([["what process 0 wrote", ""], ["True", "False"]])
-    monkeypatch.setattr(job, "gather", lambda text="": next(answers))
+    monkeypatch.setattr(job, "all_gather", lambda text="": next(answers))
     monkeypatch.setattr(job, "number", lambda: 1)
     monkeypatch.setattr(job.time, "monotonic", iter(range(0, 1000, 20)).__next__)
     with pytest.raises(FirthError, match=r"not one folder for all.* process 1 does not see"):

@@ -24,7 +24,7 @@ def main(argv):
     place, (end, who) = job.from_command_line(argv)
     job.join(place)
     with watch.together(patience=place.patience, stall=place.stall):
-        job.gather()
+        job.all_gather()
         watch._watch.step = 57
         time.sleep(2.5 * watch.BEAT)
         if job.number() == int(who):
@@ -69,7 +69,7 @@ def test_processes_meet_by_what_slurm_says():
 
     def command(process):
         own = f"os.environ |= dict(SLURM_PROCID='{process}', SLURM_LOCALID='{process}')"
-        said = "assert job.count() == 2 and job.gather(str(job.number())) == ['0', '1']"
+        said = "assert job.count() == 2 and job.all_gather(str(job.number())) == ['0', '1']"
         text = MEMBER.replace("hosts.gather()", said)
         return ["-c", f"import os; {own}\n{text}", "none", 0]
 

@@ -97,7 +97,7 @@ def step(fused_attention: bool, remat: str = "none", mesh=None):
         vocab_size=32, num_layers=1, hidden_size=256, num_heads=4, intermediate_size=32,
         scan=True, remat=remat, fused_attention=fused_attention,
     )  # fmt: skip
-    encoder = bert.Encoder(config)
+    encoder = bert.Body(config)
     tokens = jax.random.randint(jax.random.key(0), (B, L), 0, 32)
     mask = jnp.arange(L) < jnp.array([[L], [300]])
     params = jit(encoder.init)(jax.random.key(1), tokens[:, :8])["params"]

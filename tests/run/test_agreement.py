@@ -35,7 +35,7 @@ def test_clocks_that_differ_are_noted_and_absurd_ones_refused(
     monkeypatch, capsys, skew, noted, refused
 ):
     answers = [json.dumps(r) for r in records({}, {}, {}, clocks=[1e9, 1e9 + 1, 1e9 + skew])]
-    monkeypatch.setattr(job, "gather", lambda text="": answers)
+    monkeypatch.setattr(job, "all_gather", lambda text="": answers)
     if refused:
         with pytest.raises(FirthError, match=r"process 2 \(h2\) is [+-]901 s off"):
             agreement.check_equal({})

@@ -9,11 +9,12 @@ from firth.training.compile_cache import Compiled, keep_compiled
 
 
 @pytest.fixture
-def hits(monkeypatch):
+def hits():
     """How many programs came from the cache, counted from now on; all are kept."""
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
-    before = jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, (None, 0), strict=True):
+        jax.config.update(name, value)
     events = []
 
     def listen(name, **_):
@@ -23,7 +24,8 @@ def hits(monkeypatch):
     monitoring.register_event_listener(listen)
     yield events
     monitoring.unregister_event_listener(listen)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
 def compile_in(workdir, checksums=True):

@@ -119,7 +119,7 @@ def test_only_a_local_copy_of_several_processes_has_one_writer(tmp_path, monkeyp
         monkeypatch.setattr(job, "number", lambda: 1)
         second = open_checkpoints(copy)
         assert second.checkpoints is None and second.steps() == [] and not second.overdue()
-        monkeypatch.setattr(job, "gather", lambda text="": [json.dumps([False, None]), text])
+        monkeypatch.setattr(job, "all_gather", lambda text="": [json.dumps([False, None]), text])
         assert second.restore(SHAPES) is None
         monkeypatch.undo()
 
@@ -159,9 +159,9 @@ with local_workdir(url) as workdir:
     saves.discard_after(2)
     check(saves, 2)
     saves.close()
-job.gather()
+job.all_gather()
 check(open_checkpoints(url, read_only=True), 2)
-job.gather()
+job.all_gather()
 """
 
 

@@ -16,7 +16,7 @@ from firth.cli import main
 from firth.errors import FirthError
 from firth.weights import tensorflow
 from firth.weights.read import read_model
-from firth.weights.tensorflow import find
+from firth.weights.tensorflow import find_checkpoint
 from firth.weights.tensorflow_files import read_checkpoint
 
 HERE = Path(__file__).parent / "original"
@@ -130,7 +130,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", ["bert", "albert", "electra", "xlnet"])
 def test_every_tensor_is_read_as_tensorflow_wrote_it(name):
-    found, known = read_checkpoint(find(HERE / name)), variables(name)
+    found, known = read_checkpoint(find_checkpoint(HERE / name)), variables(name)
     assert found.keys() - known.keys() == {"global_step"} and int(found["global_step"]) == 7
     for key, value in known.items():
         np.testing.assert_array_equal(found[key], value)
@@ -222,10 +222,10 @@ def test_the_newest_checkpoint_is_found(tmp_path):
     for age, name in enumerate(("model.ckpt-200", "model.ckpt-9", "model.ckpt-100")):
         (tmp_path / f"{name}.index").touch()
         os.utime(tmp_path / f"{name}.index", (1e9 - age, 1e9 - age))
-    assert find(tmp_path) == tmp_path / "model.ckpt-200"
+    assert find_checkpoint(tmp_path) == tmp_path / "model.ckpt-200"
     os.utime(tmp_path / "model.ckpt-9.index", (2e9, 2e9))
-    assert find(tmp_path) == tmp_path / "model.ckpt-9"
-    assert find(tmp_path / "nowhere") is None
+    assert find_checkpoint(tmp_path) == tmp_path / "model.ckpt-9"
+    assert find_checkpoint(tmp_path / "nowhere") is None
 
 
 def test_electras_sizes_are_those_of_its_tensors(tmp_path, monkeypatch):
@@ -276,8 +276,8 @@ def test_the_newest_checkpoint_is_read(tmp_path):
     for number, name in enumerate(("model.ckpt-20", "model.ckpt-3", "model.ckpt-1")):
         (tmp_path / f"{name}.index").touch()
         os.utime(tmp_path / f"{name}.index", (number % 2, number % 2))
-    assert find(tmp_path) == tmp_path / "model.ckpt-3"
-    assert find(tmp_path / "none") is None
+    assert find_checkpoint(tmp_path) == tmp_path / "model.ckpt-3"
+    assert find_checkpoint(tmp_path / "none") is None
 
 
 def test_electras_heads_are_64_wide():

@@ -175,7 +175,7 @@ def coordinator() -> str:
 _rounds = itertools.count()
 
 
-def gather(text: str = "") -> list[str]:
+def all_gather(text: str = "") -> list[str]:
     """The texts that all processes pass, by process number. All must call it, in the same order.
 
     It is also a barrier. The texts do not pass over the devices.
@@ -239,11 +239,11 @@ def check_workdir(workdir: Path, shared: bool = True) -> None:
         probe.unlink()
         return
     try:
-        word, *_ = gather(word)
+        word, *_ = all_gather(word)
         last = time.monotonic() + 10  # a network file system may show files late
         while not (seen := _read(workdir / ".probe.0") == word) and time.monotonic() < last:
             time.sleep(0.2)
-        apart = [str(p) for p, answer in enumerate(gather(str(seen))) if answer != "True"]
+        apart = [str(p) for p, answer in enumerate(all_gather(str(seen))) if answer != "True"]
     finally:
         probe.unlink(missing_ok=True)
     if apart:

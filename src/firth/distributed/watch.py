@@ -86,7 +86,7 @@ class Watch:
     def __init__(self, patience: float, stall: float):
         self.patience, self.stall = patience, stall
         self.number, self.count = job.number(), job.count()
-        self.names = job.gather(socket.gethostname())
+        self.names = job.all_gather(socket.gethostname())
         self.step = 0
         self.terminated = threading.Event()  # the loop's own, once it runs
         self.lap, self.planned = 0, 0  # process 0 makes no new request before step `planned`
@@ -135,9 +135,9 @@ class Watch:
 
     def leave(self) -> None:
         """Return when all processes have called it; a connection closed later is no death."""
-        job.gather("leaves")
+        job.all_gather("leaves")
         self.over = True
-        job.gather("has left")  # so that no process closes a connection that is still watched
+        job.all_gather("has left")  # so that no process closes a connection that is still watched
         self.news.set()
         for link, _ in self.links.values():
             with contextlib.suppress(OSError):
@@ -148,14 +148,14 @@ class Watch:
     def _connect(self) -> dict[int, tuple[socket.socket, TextIO]]:
         """{process: (connection, lines received)}, between process 0 and every other process."""
         if self.number:
-            _, port, word = json.loads(job.gather()[0])
+            _, port, word = json.loads(job.all_gather()[0])
             link = socket.create_connection((job.coordinator(), port), timeout=self.patience)
             link.settimeout(None)
             link.sendall(f"{word} {self.number}\n".encode())
             return {0: (link, link.makefile())}
         server = socket.create_server(("", 0), backlog=self.count)
         word = secrets.token_hex(16)  # so that no stranger can pose as a process
-        job.gather(json.dumps(["watch", server.getsockname()[1], word]))
+        job.all_gather(json.dumps(["watch", server.getsockname()[1], word]))
         server.settimeout(self.patience)
         links = {}
         while len(links) < self.count - 1:

@@ -113,7 +113,7 @@ class SharedStack(nn.Module):
         return x_BLD, joined(hidden), joined(probs) if attentions else None
 
 
-class Encoder(bert.Encoder):
+class Body(bert.Body):
     """BERT's encoder over the shared layers."""
 
     config: Config

@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2019): a post-norm bidirectional Transformer encoder.
 
 Its relatives (RoBERTa, DistilBERT, ELECTRA, ALBERT) derive their Config from the one here and use
-the same Encoder. B batch, L length, D hidden size, E embedding size, N layers, V vocabulary.
+the same Body. B batch, L length, D hidden size, E embedding size, N layers, V vocabulary.
 """
 
 import dataclasses
@@ -129,7 +129,7 @@ def zero_row(init, row: int | None):
     return lambda *args: init(*args).at[row].set(0)
 
 
-class Encoder(nn.Module):
+class Body(nn.Module):
     """Token, position and segment embeddings, the Transformer stack and the pooler."""
 
     config: Config

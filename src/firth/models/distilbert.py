@@ -4,12 +4,12 @@ import dataclasses
 from typing import ClassVar
 
 from firth.models import bert
-from firth.models.bert import Encoder
+from firth.models.bert import Body
 from firth.models.model import sized
 from firth.models.published import Published, layer_modules
 from firth.tokenizers.special_tokens import BERT
 
-__all__ = ["Config", "Encoder", "size"]
+__all__ = ["Body", "Config", "size"]
 
 SIZES = {"tiny": (1, 128), "mini": (2, 256), "small": (2, 512), "base": (6, 768)}
 

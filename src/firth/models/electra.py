@@ -8,11 +8,11 @@ import dataclasses
 from typing import ClassVar
 
 from firth.models import bert
-from firth.models.bert import Encoder, encoder_modules
+from firth.models.bert import Body, encoder_modules
 from firth.models.model import sized
 from firth.tokenizers.special_tokens import BERT
 
-__all__ = ["Config", "Encoder", "size"]
+__all__ = ["Body", "Config", "size"]
 
 # (layers, hidden size, embedding size); small, base and large are the paper's (table 6).
 SIZES = {

@@ -1,6 +1,6 @@
 """GPT (Radford et al. 2018): a post-norm Transformer that predicts the next token.
 
-GPT-2 derives its Config from the one here and uses the same Encoder. B batch, L length, D hidden
+GPT-2 derives its Config from the one here and uses the same Body. B batch, L length, D hidden
 size, C capacity of a cache, N layers, V vocabulary, P positions.
 """
 
@@ -95,7 +95,7 @@ class Config:
             )
 
 
-class Encoder(nn.Module):
+class Body(nn.Module):
     """Token and position embeddings and the layers; with `pre_norm` a norm after the last."""
 
     config: Config
@@ -115,7 +115,7 @@ class Encoder(nn.Module):
         if c.pre_norm:
             self.final_norm = layer_norm(c)
 
-    __call__ = bert.Encoder.__call__
+    __call__ = bert.Body.__call__
 
     def embed(self, tokens_BL, segments_BL, mask_BL, *, train: bool):
         """Sum of the token's and the position's embedding [B, L, D]; there are no segments."""

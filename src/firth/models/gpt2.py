@@ -4,11 +4,11 @@ import dataclasses
 from typing import ClassVar
 
 from firth.models import bert, gpt
-from firth.models.gpt import Encoder
+from firth.models.gpt import Body
 from firth.models.model import sized
 from firth.models.published import ACTIVATIONS
 
-__all__ = ["Config", "Encoder", "size"]
+__all__ = ["Body", "Config", "size"]
 
 # (layers, hidden size): base, medium, large and xl are the published ones (124M to 1.5B).
 SIZES = {

@@ -25,14 +25,17 @@ HEADS = {
 class Head(abc.ABC):
     """A head of a model. B batch, L length, D hidden size.
 
-    on_pooled: whether it needs the pooled output.
     per_token: whether its logits have an axis of tokens, [B, L, ...].
     saved: whether exports of the model keep it.
     """
 
-    on_pooled = False
     per_token = False
     saved = True
+
+    def reads_pooled(self, config) -> bool:
+        """Whether a body with this config must give it the pooled output."""
+        del config
+        return False
 
     @abc.abstractmethod
     def build(self, model, name: str):
@@ -75,7 +78,9 @@ class NextWord(Head):
 class TextPair(Head):
     """Logits [B, 2]: 0 the second text follows the first; 1 it does not, or they are swapped."""
 
-    on_pooled = True
+    def reads_pooled(self, config):
+        """Always."""
+        return True
 
     def build(self, model, name):
         """An affine map."""
@@ -124,6 +129,10 @@ class Bridge(Head):
 class Label(Head):
     """Logits [B, C] of a text's labels."""
 
+    def reads_pooled(self, config):
+        """Where the family's classifier has no hidden layer of its own."""
+        return classifies_pooled(config)
+
     def build(self, model, name):
         """The family's classifier."""
         c = model.encoder.config
@@ -134,6 +143,11 @@ class Label(Head):
     def logits(self, model, name, out, mask_BL):
         """Of the input of the family's classifier."""
         return model.classify(out, mask_BL)
+
+
+def classifies_pooled(config) -> bool:
+    """Whether the classifier of a family (by its Config) reads the pooled output."""
+    return not config.classifier_hidden and config.classifier_pooling != "last"
 
 
 def find_head(name: str) -> Head:

@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from firth import registry
 from firth.errors import FirthError
 from firth.models import FAMILIES
-from firth.models.heads import find_head, key_of
+from firth.models.heads import classifies_pooled, find_head, key_of
 
 EMBEDDINGS = frozenset({"word", "position", "type", "norm"})  # a tied generator shares them
 # Loaded weights hold each of these whole or not at all.
@@ -128,11 +128,6 @@ class Model(nn.Module):
         return generator.mlm_head(hidden_BMD, table.decode)
 
 
-def classifies_pooled(config) -> bool:
-    """Whether the classifier of a family (by its Config) reads the pooled output."""
-    return not config.classifier_hidden and config.classifier_pooling != "last"
-
-
 def last_real(mask_BL):
     """Place int [B] of each row's last real token."""
     return jnp.where(mask_BL, jnp.arange(mask_BL.shape[1]), 0).max(1)
@@ -163,9 +158,9 @@ def longest(spec: dict) -> int:
 
 
 def family(name: str):
-    """The module of a family: `Config`, `Encoder`, `SPECIAL_TOKENS`; Firth's own add `PUBLISHED`.
+    """The module of a family: `Config`, `Body`, `SPECIAL_TOKENS`; Firth's own add `PUBLISHED`.
 
-    `name` is one of `FAMILIES`, or the user's own as "module:Encoder". Raises FirthError for an
+    `name` is one of `FAMILIES`, or the user's own as "module:Body". Raises FirthError for an
     unknown one.
     """
     if ":" in str(name):
@@ -218,13 +213,12 @@ def _encoder(spec, heads) -> tuple[nn.Module, float]:
         )
     config = module.Config(**fields)
     for head in heads:
-        pooled = classifies_pooled(config) if head == "classifier" else find_head(head).on_pooled
-        if pooled and not config.pooler:
+        if find_head(head).reads_pooled(config) and not config.pooler:
             raise FirthError(
                 f"head {head!r} needs a pooled output, which this model lacks"
                 + (": set model.pooler" if "pooler" in known else "")
             )
-    return module.Encoder(config), classifier_dropout
+    return module.Body(config), classifier_dropout
 
 
 def parameter_count(params) -> int:

@@ -167,7 +167,7 @@ class Stack(nn.Module):
         return x_BLD, jnp.concatenate(hidden), jnp.concatenate(probs) if attentions else None
 
 
-class Encoder(nn.Module):
+class Body(nn.Module):
     """Token embeddings, the layers and the final norm; the last hidden state is the normed one."""
 
     config: Config
@@ -186,8 +186,8 @@ class Encoder(nn.Module):
         self.stack = self.stack_of(c)
         self.final_norm = layer_norm(c)
 
-    __call__ = bert.Encoder.__call__
-    decode = bert.Encoder.decode
+    __call__ = bert.Body.__call__
+    decode = bert.Body.decode
 
     def embed(self, tokens_BL, segments_BL, mask_BL, *, train: bool):
         """Normalised token embeddings [B, L, E]; there are no segments."""

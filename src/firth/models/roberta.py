@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from firth.errors import FirthError
 from firth.models import bert
-from firth.models.bert import Encoder, encoder_modules
+from firth.models.bert import Body, encoder_modules
 from firth.models.model import sized
 
-__all__ = ["Config", "Encoder", "size"]
+__all__ = ["Body", "Config", "size"]
 
 SIZES = {"tiny": (2, 128), "small": (4, 512), "base": (12, 768), "large": (24, 1024)}
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 from firth.models import xlnet
 from firth.models.model import sized
 from firth.models.published import Published
-from firth.models.xlnet import Encoder
+from firth.models.xlnet import Body
 from firth.tokenizers.special_tokens import GPT
 
-__all__ = ["Config", "Encoder", "size"]
+__all__ = ["Body", "Config", "size"]
 
 # (layers, hidden size, heads, MLP width): the paper's three, and some for laptops.
 SIZES = {

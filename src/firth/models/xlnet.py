@@ -92,7 +92,7 @@ class Config:
             )
 
 
-class Encoder(nn.Module):
+class Body(nn.Module):
     """Token embeddings and the relative Transformer, with memory, for one stream or two."""
 
     config: Config
@@ -110,7 +110,7 @@ class Encoder(nn.Module):
         self.drop = Dropout(c.dropout)
         self.stack = Stack(c)
 
-    decode = bert.Encoder.decode
+    decode = bert.Body.decode
 
     def __call__(
         self,

@@ -8,11 +8,13 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from firth.data.views import VIEWS
 from firth.errors import FirthError
 from firth.layers.products import next_words
 from firth.models.model import family
 from firth.objectives.losses import cross_entropy
 from firth.objectives.objective import Objective, Sources
+from firth.registry import resolve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,16 +111,16 @@ def forget(memory: dict, reset_B) -> dict:
 
 def check_view(data, memory: int):
     """Refuse a view whose rows do not continue those of the batch before."""
-    if memory and data.view != "streams":
+    if memory and not resolve("data.view", data.view, VIEWS).continues:
         raise FirthError(
-            f"objective.memory={memory} needs data.view='streams', not {data.view!r}: other views "
-            "shuffle their rows, so that a memory would be that of another text"
+            f"objective.memory={memory} needs data.view='streams', not {data.view!r}: the rows "
+            "of other views do not continue, so that a memory would be that of another text"
         )
 
 
 def check_memory(body: dict):
     """Refuse a body that cannot keep a memory."""
-    encoder = family(body["family"]).Encoder
+    encoder = family(body["family"]).Body
     if not hasattr(encoder, "empty_memory"):
         raise FirthError(
             f"objective.memory is set, but model.family={body['family']!r} has no memory; "

@@ -97,7 +97,7 @@ class Distill(Objective):
         if not self.layers:
             return initial
         source, count = self.teacher.spec, self.teacher.spec["num_layers"]
-        stacks = [family(s["family"]).Encoder.stack_of for s in (spec, source)]
+        stacks = [family(s["family"]).Body.stack_of for s in (spec, source)]
         shapes = [(s["hidden_size"], s["intermediate_size"]) for s in (spec, source)]
         if stacks[0] is not stacks[1] or shapes[0] != shapes[1]:
             raise FirthError(

@@ -59,7 +59,7 @@ class PermutationLM(Objective):
     def from_config(cls, fields: dict, sources: Sources) -> "PermutationLM":
         """Build it from a config's `objective` section; FirthError for a body of one stream."""
         body, tokenizer = sources.body, sources.tokenizer
-        if not hasattr(family(body["family"]).Encoder, "two_streams"):
+        if not hasattr(family(body["family"]).Body, "two_streams"):
             raise FirthError(
                 f"objective 'plm' cannot train model.family={body['family']!r}: it needs a content "
                 "and a query stream, which only xlnet has"

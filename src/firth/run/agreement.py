@@ -24,9 +24,9 @@ def check_equal(facts: dict[str, str]) -> None:
 
     Also prints a note about clocks that differ, and raises FirthError if they differ too much.
     """
-    job.gather()  # so that all read their clocks at the same moment
+    job.all_gather()  # so that all read their clocks at the same moment
     mine = {"host": socket.gethostname(), "clock": time.time(), "facts": facts}
-    records = [json.loads(text) for text in job.gather(json.dumps(mine))]
+    records = [json.loads(text) for text in job.all_gather(json.dumps(mine))]
     if differing := differences(records):
         raise FirthError(f"the processes are not of one job: {'; '.join(differing)}")
     first = records[0]["clock"]

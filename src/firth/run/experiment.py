@@ -21,7 +21,8 @@ from firth.data.views import create_view, view_config
 from firth.data.views.base import Source
 from firth.data.views.selection import split_documents
 from firth.errors import FirthError
-from firth.models.model import Model, classifies_pooled, create, family, longest
+from firth.models.heads import classifies_pooled
+from firth.models.model import Model, create, family, longest
 from firth.objectives import OBJECTIVES
 from firth.objectives.objective import Objective, Sources
 from firth.tokenizers.base import Tokenizer

@@ -27,7 +27,7 @@ _NAMES = {
 _ENDS = ("<eod>", "<eos>", "<|endoftext|>", "</s>", "[SEP]")
 
 
-class Encoded(NamedTuple):
+class Encoding(NamedTuple):
     """One encoded text.
 
     ids: int32 [n]. offsets: int32 [n, 2], each token's characters [begin, end) in the text.
@@ -111,16 +111,16 @@ class Tokenizer(abc.ABC):
         """Bool [vocab_size]: this token begins a word (no `##`; `Ġ`; `▁`); True for specials.
 
         In word and character vocabularies every token is a word. In those of XLNet and ALBERT
-        punctuation is a word, as in their data code, though `Encoded.words` counts only spaces. The
-        token alone decides. So in byte-level BPE a text's first word and punctuation, which follow
-        no space, count as continuations; `Encoded.words` numbers the words exactly.
+        punctuation is a word, as in their data code, though `Encoding.words` counts only spaces.
+        The token alone decides. So in byte-level BPE a text's first word and punctuation, which
+        follow no space, count as continuations; `Encoding.words` numbers the words exactly.
         """
         starts = np.fromiter((self._begins_word(t) for t in self.vocab), bool, self.vocab_size)
         starts[list(self.special_ids)] = True
         return starts
 
     @abc.abstractmethod
-    def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoded]:
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoding]:
         """Encode texts, in parallel, without adding special tokens.
 
         With `special`, special tokens in the text (`"the [MASK] broke"`) keep their ids.

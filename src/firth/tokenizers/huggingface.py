@@ -20,7 +20,7 @@ from tokenizers import Tokenizer as Backend
 from firth.errors import FirthError
 from firth.storage.local import read_json, write_json, write_text
 from firth.tokenizers.base import (
-    Encoded,
+    Encoding,
     Tokenizer,
     choose_special_tokens,
     flatten,
@@ -77,11 +77,11 @@ class SubwordTokenizer(Tokenizer):
     def __reduce__(self):
         return _from_state, (self._special_backend.to_str(), self._config)
 
-    def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoded]:
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoding]:
         """See `Tokenizer.encode`."""
         backend = self._special_backend if special else self._backend
         return [
-            Encoded(
+            Encoding(
                 np.array(e.ids, np.int32),
                 np.array(e.offsets, np.int32).reshape(-1, 2),
                 np.array(e.word_ids, np.int32),

@@ -16,7 +16,7 @@ import sentencepiece
 
 from firth.errors import FirthError
 from firth.storage.local import write_json
-from firth.tokenizers.base import Encoded, Tokenizer, choose_special_tokens, flatten
+from firth.tokenizers.base import Encoding, Tokenizer, choose_special_tokens, flatten
 
 _SPACE = "▁"  # a space in the models' pieces
 _FOLDING_CLASSES = ("XLNetTokenizer", "AlbertTokenizer")
@@ -98,7 +98,7 @@ class PieceTokenizer(Tokenizer):
     def __reduce__(self):
         return PieceTokenizer, (self._proto, self._config)
 
-    def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoded]:
+    def encode(self, texts: Sequence[str], special: bool = False) -> list[Encoding]:
         """See `Tokenizer.encode`."""
         return [self._encode(text, special) for text in texts]
 
@@ -154,7 +154,7 @@ class PieceTokenizer(Tokenizer):
             return True
         return self._class == "AlbertTokenizer" and not _ALBERT_CONTINUES.issuperset(token.lower())
 
-    def _encode(self, text: str, special: bool) -> Encoded:
+    def _encode(self, text: str, special: bool) -> Encoding:
         rows = []  # (id, begin, end, word) of each token
         word = -1
         for at, part in self._parts(text, special):
@@ -174,7 +174,7 @@ class PieceTokenizer(Tokenizer):
                 rows.append((number, at + begin, at + end, word))
         table = np.array(rows, np.int32).reshape(-1, 4)
         ids, offsets, words = table[:, 0], table[:, 1:3], table[:, 3]
-        return Encoded(ids.copy(), offsets.copy(), words.copy())
+        return Encoding(ids.copy(), offsets.copy(), words.copy())
 
     def _parts(self, text: str, special: bool) -> Iterator[tuple[int, str | int]]:
         """(begin, word or id of a special token) of each part of a text, in order."""

@@ -347,7 +347,7 @@ class Checkpoints:
 
     def _from_leader(self, value):
         """The JSON value that process 0 passes; all processes with a part in this must call it."""
-        return value if self.alone else json.loads(job.gather(json.dumps(value))[0])
+        return value if self.alone else json.loads(job.all_gather(json.dumps(value))[0])
 
     def close(self):
         """Finish the save under way and release the directory."""

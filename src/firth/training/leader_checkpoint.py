@@ -47,7 +47,7 @@ class LeaderCheckpoints:
     def save(self, step: int, state, meta: dict, metrics: dict | None = None):
         """Start saving; returns once the hosts have the whole arrays in memory."""
         self.wait()
-        job.gather()  # a collective would time out while the save before this one is written
+        job.all_gather()  # a collective would time out while the save before this one is written
         whole = job.to_host(state)
         if self.checkpoints:
             self.checkpoints.save(step, whole, meta, metrics)
@@ -72,7 +72,7 @@ class LeaderCheckpoints:
         if self.checkpoints:
             restored = self.checkpoints.restore(jax.tree.map(_placeholder, shapes), step)
         message = json.dumps([bool(restored), restored and restored[1]])
-        exists, meta = json.loads(job.gather(message)[0])
+        exists, meta = json.loads(job.all_gather(message)[0])
         return (job.broadcast(restored and restored[0], shapes), meta) if exists else None
 
     def close(self):

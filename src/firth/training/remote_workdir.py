@@ -71,12 +71,12 @@ def local_workdir(workdir: str | os.PathLike) -> Iterator[Path]:
     busy = f"another run is using {url}; wait for it or choose another"
     with file_lock(folder.with_name(folder.name + ".lock"), busy):
         if not job.leads():
-            job.gather()  # process 0 has claimed the URL, so its files are those of this run
+            job.all_gather()  # process 0 has claimed the URL, so its files are those of this run
             _download_programs(url, folder)
             yield folder
             return
         _claim(url, folder)
-        job.gather()
+        job.all_gather()
         try:
             yield folder
         except BaseException:

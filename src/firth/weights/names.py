@@ -15,7 +15,8 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 
 from firth.errors import FirthError
-from firth.models.model import classifies_pooled, create, family, to_layout
+from firth.models.heads import classifies_pooled
+from firth.models.model import create, family, to_layout
 from firth.weights import buffers
 from firth.weights.description import Description
 

@@ -31,7 +31,7 @@ LAYER = (  # published names of a layer's tensors
 )
 
 
-def find(path: Path) -> bool:
+def is_checkpoint(path: Path) -> bool:
     """Whether a folder holds an original checkpoint of GPT."""
     return (path / SHAPES).is_file()
 

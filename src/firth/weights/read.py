@@ -102,13 +102,13 @@ def read_model(source, part: str = "model") -> Saved:
         raise FirthError(f"{path} {kind}; expected a directory with a model, or hf:org/name")
     if (path / "checkpoints").is_dir():
         return _read_workdir(path, part)
-    if part != "model" and not tensorflow.find(path):
+    if part != "model" and not tensorflow.find_checkpoint(path):
         raise FirthError(f"{path} is no workdir; only the workdir of a run holds a {part}")
     if (path / NAME).is_file():
         return _read_firth(path)
     if (path / "config.json").is_file():
         return _read_published(path)
-    if tensorflow.find(path) or openai_gpt.find(path):
+    if tensorflow.find_checkpoint(path) or openai_gpt.is_checkpoint(path):
         return _read_original(path, part)
     raise FirthError(
         f"{path} holds no model: expected config.json (published), model.json (Firth), "
@@ -148,7 +148,7 @@ def _read_published(path: Path) -> Saved:
 
 def _read_original(path: Path, part: str) -> Saved:
     """The model of a TensorFlow checkpoint of the original code, or of GPT's arrays."""
-    if tensorflow.find(path):
+    if tensorflow.find_checkpoint(path):
         config, tensors = tensorflow.read_original(path, part)
     else:
         config, tensors = openai_gpt.read_original(path)

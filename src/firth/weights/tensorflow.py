@@ -74,7 +74,7 @@ CONFIGS = {
 }
 
 
-def find(path: Path) -> Path | None:
+def find_checkpoint(path: Path) -> Path | None:
     """The prefix of the newest TensorFlow checkpoint in a folder, or None."""
     found = sorted(path.glob("*.index"), key=lambda file: file.stat().st_mtime)
     return found[-1].with_suffix("") if found else None
@@ -87,7 +87,7 @@ def read_original(path: Path, part: str = "model") -> tuple[dict, dict]:
 
     Raises FirthError if files are missing, damaged or of another family.
     """
-    prefix = find(path)
+    prefix = find_checkpoint(path)
     variables = {
         name: tensor
         for name, tensor in read_checkpoint(prefix).items()

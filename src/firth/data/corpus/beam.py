@@ -21,7 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import create_runner
 
 from firth.data.corpus.parts import Options, Part, encode_blocks, load_part, save_part
-from firth.data.corpus.text import Batch, Source, read_batches
+from firth.data.corpus.text import Batch, Input, read_batches
 from firth.errors import FirthError
 from firth.storage.remote import is_url, join, read_bytes, remove, write_bytes
 from firth.tokenizers.base import Tokenizer
@@ -33,7 +33,7 @@ _READ_AHEAD = 16  # parts
 
 
 def make_parts(
-    sources: Sequence[Source],
+    sources: Sequence[Input],
     folder: str | os.PathLike,
     tokenizer: Tokenizer,
     options: Options,
@@ -104,7 +104,7 @@ def _run(sources, folder, tokenizer, options, block_bytes, runner, arguments) ->
         ) from error
 
 
-def _groups(sources: Sequence[Source], block_bytes: int) -> Iterator[tuple[int, int, list[Source]]]:
+def _groups(sources: Sequence[Input], block_bytes: int) -> Iterator[tuple[int, int, list[Input]]]:
     """(number, bytes of all sources before, sources): small neighbours share a group."""
     group, size, before, number = [], 0, 0, 0
     for source in sources:

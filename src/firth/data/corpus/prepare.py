@@ -28,7 +28,7 @@ from firth.data.corpus.store import Store, open_store
 from firth.data.corpus.text import (
     BLOCK_BYTES,
     FORMATS,
-    Source,
+    Input,
     find_sources,
     read_batches,
 )
@@ -122,7 +122,7 @@ def _make_parts_with_beam():
     return make_parts_with_beam
 
 
-def _check_newlines(sources: Sequence[Source], tokenizer: Tokenizer, options: Options) -> None:
+def _check_newlines(sources: Sequence[Input], tokenizer: Tokenizer, options: Options) -> None:
     if options.sentences != "newline":
         return
     if tokenizer.end_id is None:
@@ -139,7 +139,7 @@ def _check_newlines(sources: Sequence[Source], tokenizer: Tokenizer, options: Op
 
 def _check_plan(
     partial: Path,
-    sources: Sequence[Source],
+    sources: Sequence[Input],
     tokenizer: Tokenizer,
     options: Options,
     block_bytes: int,
@@ -178,7 +178,7 @@ def _check_plan(
 
 def _write_store(
     partial: Path,
-    sources: Sequence[Source],
+    sources: Sequence[Input],
     tokenizer: Tokenizer,
     options: Options,
     parts: Iterator[tuple[int, Part, bool]],

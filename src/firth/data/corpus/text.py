@@ -34,7 +34,7 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 @dataclass(frozen=True)
-class Source:
+class Input:
     """One input: a file, or a TFDS split (`tfds:NAME[:version][:split]`)."""
 
     name: str
@@ -90,7 +90,7 @@ def find_sources(
     format: str | None = None,
     tfds_dir: str | None = None,
     tfds_download: bool = False,
-) -> list[Source]:
+) -> list[Input]:
     """The files and URLs that match the patterns, and the TFDS splits, without duplicates.
 
     The matches of each pattern are sorted. `format` is one of FORMATS; None means the one of the
@@ -102,7 +102,7 @@ def find_sources(
     for pattern in inputs:
         if tfds_reader.is_name(pattern):
             texts = tfds_reader.find_texts(pattern, tfds_dir, tfds_download)
-            sources[texts.name] = Source(texts.name, "tfds", texts.bytes, texts)
+            sources[texts.name] = Input(texts.name, "tfds", texts.bytes, texts)
             continue
         names = _find_files(pattern)
         if not names:
@@ -113,7 +113,7 @@ def find_sources(
             remote = is_url(name)
             size = int(about(name)["size"]) if remote else os.stat(name).st_size
             place = name if remote else os.path.abspath(name)
-            sources[place] = Source(name, format or _format_of(name), size)
+            sources[place] = Input(name, format or _format_of(name), size)
     return list(sources.values())
 
 
@@ -130,7 +130,7 @@ def _format_of(name: str) -> str:
 
 
 def read_batches(
-    sources: Sequence[Source], field: str, errors: str, block_bytes: int = BLOCK_BYTES
+    sources: Sequence[Input], field: str, errors: str, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Batch]:
     """The blocks of all sources in order; small ones share a batch."""
     blocks, size, before = [], 0, 0
@@ -151,7 +151,7 @@ def read_batches(
 
 
 def read_blocks(
-    source: Source, field: str, errors: str, block_bytes: int = BLOCK_BYTES
+    source: Input, field: str, errors: str, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[Block]:
     """Cut a source into blocks of about `block_bytes` of text.
 
@@ -181,7 +181,7 @@ def read_blocks(
 
 
 def _blocks_of_lines(
-    source: Source, file: BinaryIO, stored: BinaryIO, block_bytes: int
+    source: Input, file: BinaryIO, stored: BinaryIO, block_bytes: int
 ) -> Iterator[Block]:
     rest, offset, line, begins_line = b"", 0, 1, True
     while True:
@@ -227,7 +227,7 @@ def _cut_long_line(data: bytes) -> int:
 
 
 def _blocks_of_texts(
-    source: Source, texts: Iterator[tuple[str, int]], block_bytes: int
+    source: Input, texts: Iterator[tuple[str, int]], block_bytes: int
 ) -> Iterator[Block]:
     """Blocks of whole texts, from (text, bytes of the source read so far)."""
     content, size, position = [], 0, 0
@@ -241,7 +241,7 @@ def _blocks_of_texts(
         yield Block(source.name, source.format, content, False, True, 0, 0, position)
 
 
-def _read_table(source: Source, file: BinaryIO, field: str, errors: str) -> Iterator[str]:
+def _read_table(source: Input, file: BinaryIO, field: str, errors: str) -> Iterator[str]:
     """The column `field` of a CSV or TSV file with a header, one text for each row."""
     csv.field_size_limit(LONGEST_RECORD)
     dialect = dict(delimiter="\t", quoting=csv.QUOTE_NONE) if source.format == "tsv" else {}

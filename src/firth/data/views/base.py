@@ -125,10 +125,12 @@ class ViewConfig(abc.ABC):
     """A view in a recipe: those fields of the data section that belong to the view.
 
     The constructor checks the fields and raises FirthError for a bad one. `min_documents` is the
-    number of documents with text that the view needs.
+    number of documents with text that the view needs. `continues` says whether a row continues the
+    same row of the batch before, which a model's memory needs.
     """
 
     min_documents: ClassVar[int] = 1
+    continues: ClassVar[bool] = False
 
     length: int
 

@@ -62,6 +62,8 @@ class StreamsConfig(ViewConfig):
     Raises FirthError for a bad value.
     """
 
+    continues = True
+
     shuffle: bool = True
     ends: str = "document"
     reuse: int = 0
