@@ -21,6 +21,7 @@ from helpers.runs import (
 from firth import train
 from firth.cli import main
 from firth.errors import FirthError
+from firth.run.stopping import TERMINATED
 from firth.training.checkpoint import Checkpoints
 
 
@@ -59,7 +60,7 @@ def test_resume_is_exact(store, straight, tmp_path, sig):
         time.sleep(0.005)
     process.send_signal(sig)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == (-9 if sig == signal.SIGKILL else train.STOPPED), errors
+    assert process.returncode == (-9 if sig == signal.SIGKILL else TERMINATED), errors
     assert not (tmp_path / "checkpoints" / str(TINY["steps"])).exists(), "it was over too soon"
     second = start(arguments(store, tmp_path))
     _, errors = second.communicate(timeout=300)
