@@ -133,8 +133,8 @@ def find_recipe(path: str) -> str:
 def from_command_line(argv: list[str], *, prog: str):
     """Read `--config FILE[:ARGS] --workdir DIR [--config.field=value ...]`.
 
-    Returns (locked ConfigDict, workdir); the workdir is a Path or a URL. A run on a labelled file of
-    one's own has a usual workdir. Raises FirthError for bad arguments.
+    Returns (locked ConfigDict, workdir); the workdir is a Path or a URL, by default that of
+    `_usual_workdir`. Raises FirthError for bad arguments.
     """
     if not argv or any(a in ("-h", "--help", "-help") for a in argv):
         print(HELP.format(prog=prog))

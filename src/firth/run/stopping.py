@@ -15,6 +15,10 @@ from collections.abc import Iterator
 
 TERMINATED = 128 + signal.SIGTERM  # exit status of a run that saved and stopped on SIGTERM
 INTERRUPTED = 128 + signal.SIGINT  # and on Ctrl-C
+SAVES = (
+    "\nCtrl-C: saves after this step, or its evaluation, and ends; once more ends at once, without "
+    "the steps since the last save\n"
+)
 GRACE = 2.0  # seconds for Python to end by itself, before the process ends without it
 
 
@@ -83,12 +87,8 @@ def _listen(read: int, stop: Stop, over: threading.Event):
             continue
         presses += 1
         if presses == 1 and stop.savable:
-            print(
-                "Ctrl-C: the run saves after this step, or its evaluation, and ends; once more "
-                "ends it at once, without the steps since the last save",
-                file=sys.stderr,
-                flush=True,
-            )
+            sys.stderr.write(SAVES)
+            sys.stderr.flush()
         elif not over.wait(GRACE):
             cursor = b"\x1b[?25h" if os.isatty(2) else b""  # a progress bar hides it
             os.write(2, cursor + b"\nfirth train: interrupted\n")

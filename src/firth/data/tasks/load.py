@@ -10,7 +10,7 @@ import numpy as np
 
 from firth import registry
 from firth.data.tasks.columns import label_column, text_columns
-from firth.data.tasks.tables import Table, find_file, read_header, read_table
+from firth.data.tasks.tables import Table, find_file, present, read_header, read_table
 from firth.data.tasks.task import GLUE, Examples, Task, make_task, shown
 from firth.errors import FirthError
 
@@ -32,7 +32,7 @@ def get_task(name: str, **options) -> Task:
     if options:
         return custom_task(name=name, **options)
     if name not in GLUE:
-        near = difflib.get_close_matches(name, GLUE, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(name.rpartition("/")[2], GLUE, n=1, cutoff=0.6)
         known = f"did you mean {near[0]!r}? There are" if near else "there are"
         raise FirthError(
             f"no task {name!r}; {known} {', '.join(GLUE)}, tfds:NAME, or your own files: "
@@ -77,11 +77,7 @@ def custom_task(
     if not (train or labels or kind == "regression"):
         raise FirthError(f"task {name!r}: give labels=, or train= to take the labels from")
     path = _existing(next(iter(files.values())), directory or ".")
-    if not (text and label):
-        header = read_header(path)
-        label = label or label_column(header, f"{path}:1", "--config.data.label")
-        others = [column for column in header if column != label]
-        text = text or text_columns(others, f"{path}:1", "--config.data.text")
+    text, label = _columns(path, (text,) if isinstance(text, str) and text else text, label)
     if not kind and labels:
         kind = "classification"
     if kind in ("", "classification") and not labels:
@@ -89,6 +85,18 @@ def custom_task(
         kind = kind or _kind_of(values)
         labels = _distinct(path, label, values) if kind == "classification" else ()
     return make_task(name, kind, text, label, labels, metrics, files)
+
+
+def _columns(path: Path, text: Sequence[str], label: str) -> tuple[Sequence[str], str]:
+    """The columns of text and label, found where they are not given."""
+    header, at = read_header(path), f"{path}:1"
+    chosen = label or label_column(header, at, "--config.data.label")
+    others = [column for column in header if column != chosen]
+    if not text:  # a single column beside one that was named for the label can only be the text
+        alone = label and len(others) == 1
+        text = others if alone else text_columns(others, at, "--config.data.text")
+    present(at, text, (), header)
+    return text, chosen
 
 
 def _label_values(path: Path, column: str) -> list:

@@ -38,11 +38,11 @@ def baselines(task: Task, splits: Mapping[str, Examples]) -> dict[str, Baseline]
         if task.kind == "regression":
             mean = float(train.mean(dtype=np.float64))
             error = float(np.mean((labels - mean) ** 2, dtype=np.float64))
-            found[name] = Baseline(f"always the mean, {mean:.4g}", {"task_loss": error})
+            found[name] = Baseline(f"baseline (always the mean, {mean:.4g})", {"task_loss": error})
         else:
             most = int(np.bincount(train).argmax())
             metrics = score(task.metrics, np.full(len(labels), most), labels)
-            found[name] = Baseline(f"always {task.labels[most]!r}", metrics)
+            found[name] = Baseline(f"majority baseline (always {task.labels[most]!r})", metrics)
     return found
 
 
