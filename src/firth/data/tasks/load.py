@@ -113,7 +113,7 @@ def _label_values(path: Path, column: str) -> list:
 def _kind_of(values: list) -> str:
     """ "regression" where all labels are numbers and some of them not whole."""
     try:
-        numbers = [math.nan if isinstance(value, bool) else float(value) for value in values]
+        numbers = [float(value) for value in values]
     except (TypeError, ValueError):
         return "classification"
     scores = all(map(math.isfinite, numbers)) and any(number % 1 for number in numbers)
