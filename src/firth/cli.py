@@ -1,7 +1,9 @@
 """The `firth` command. Each verb has a module of its name, imported when the verb runs."""
 
+import contextlib
 import importlib
 import logging
+import os
 import sys
 
 VERBS = {
@@ -47,6 +49,7 @@ def run(verb: str, argv: list[str]) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the console command."""
+    ends_process = argv is None
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
@@ -61,7 +64,12 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"firth: error: no verb {argv[0]!r}{suggest(argv[0], VERBS)}", file=sys.stderr)
         return 2
-    return run(argv[0], argv[1:])
+    status = run(argv[0], argv[1:])
+    if ends_process and status == 130:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(status)  # at once: Python would wait for threads, such as one that imports
+    return status
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ user names or from its own recipes, never from a checkpoint or a hub.
 import difflib
 import importlib
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from firth.errors import FirthError
 from firth.storage.local import write_text
 from firth.storage.remote import is_url
 
+log = logging.getLogger("firth")
 SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 
 # Fields that may change when a run resumes. None of them changes a parameter as long as no step
@@ -43,6 +45,17 @@ LATER = {
     "rollback.limit": 3,
     "model.init_stddev": 0.02,
 }
+
+# (value in a workdir, value now) that mean the same run: a field that was not there (None) or had
+# another default, and the name of a task of one's own files.
+ALIKE = {
+    "data.task": (("sst2", ""), ("custom", ""), ("", "custom")),
+    "data.kind": (("classification", ""),),
+    "data.dev_fraction": ((None, 0.1),),
+}
+
+# Fields that may grow in a workdir: the run goes on, under the schedule of its whole new length.
+LENGTH = ("epochs", "steps")
 
 # Fields of the evaluation of a finished run. They may differ from those of its training.
 MEASURING = ("eval", "data.heldout_store")
@@ -120,8 +133,8 @@ def find_recipe(path: str) -> str:
 def from_command_line(argv: list[str], *, prog: str):
     """Read `--config FILE[:ARGS] --workdir DIR [--config.field=value ...]`.
 
-    Returns (locked ConfigDict, workdir); the workdir is a Path or a URL. Raises FirthError for bad
-    arguments.
+    Returns (locked ConfigDict, workdir); the workdir is a Path or a URL, by default that of
+    `_usual_workdir`. Raises FirthError for bad arguments.
     """
     if not argv or any(a in ("-h", "--help", "-help") for a in argv):
         print(HELP.format(prog=prog))
@@ -132,9 +145,19 @@ def from_command_line(argv: list[str], *, prog: str):
     values = _flag_values([prog, *argv])
     flags.DEFINE_string("workdir", None, "Folder of the run.", flag_values=values)
     config = _config(values, [prog, *argv], recipe)
-    if not (workdir := values.workdir):
+    if not (workdir := values.workdir or _usual_workdir(config, recipe)):
         raise FirthError(f"--workdir is required; see {prog} --help")
     return completed(config), workdir if is_url(workdir) else Path(workdir)
+
+
+def _usual_workdir(config, recipe: str) -> str:
+    """`runs/finetune-reviews` for a file reviews.csv of one's own labels; "" for other runs."""
+    data = config.get("data", {})
+    if not data.get("train") or ":" in data.get("task", ""):
+        return ""
+    name = f"{Path(recipe.partition(':')[0]).stem}-{Path(data.train).name.partition('.')[0]}"
+    log.info("no --workdir is given, so the run lies in runs/%s", name)
+    return f"runs/{name}"
 
 
 HELP = """usage: {prog} --config RECIPE[:ARGUMENTS] --workdir DIR [--config.FIELD=VALUE ...]
@@ -156,8 +179,8 @@ several processes, one a host; a Cloud TPU VM and SLURM's srun set these by them
   --stall=SECONDS          the same if no process takes a step; default    (FIRTH_STALL)
                            3600
 
-exit status: 0 finished, 2 bad input, 143 saved and stopped by SIGTERM, 75 a process of several died
-or hangs (start all of them again)"""
+exit status: 0 finished, 2 bad input, 130 and 143 saved and stopped by Ctrl-C and by SIGTERM, 75 a
+process of several died or hangs (start all of them again)"""
 
 
 def read_recipe(path: str, overrides=()) -> ml_collections.ConfigDict:
@@ -245,7 +268,8 @@ def flatten(config, prefix: str = "") -> dict:
 def record(config, workdir: Path):
     """Write the resolved config as `config.json`, after a check against an existing one.
 
-    Raises FirthError, naming the fields that differ, if the workdir has another config.
+    The fields of LENGTH may be larger than there. Raises FirthError, naming the fields that differ,
+    if the workdir has another config, and for more epochs of a run whose length is in steps.
     """
     path = workdir / "config.json"
     new = json.loads(json.dumps(config.to_dict()))
@@ -254,13 +278,18 @@ def record(config, workdir: Path):
         differing = [
             f"{name}: {old.get(name)!r} there, {now.get(name)!r} now"
             for name in sorted(old.keys() | now.keys())
-            if old.get(name) != now.get(name) and not _free(name)
+            if not (_free(name) or _goes_on(name, old.get(name), now.get(name)))
         ]
         if differing:
             raise FirthError(
                 f"{workdir} holds a run of another config ({'; '.join(differing[:5])}"
                 f"{'; ...' if len(differing) > 5 else ''}); choose another --workdir, or give "
                 "the same config to resume that run"
+            )
+        if old.get("epochs") != now.get("epochs") and now.get("steps"):
+            raise FirthError(
+                f"epochs={now['epochs']:g} does not count, since steps={now['steps']} is set; to "
+                "go on, give more steps: --config.steps=N"
             )
     write_text(path, json.dumps(new, indent=2) + "\n")
 
@@ -272,7 +301,7 @@ def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict,
     `eval.length` exists in pretraining. Raises FirthError for another argument or field, or a value
     of another type.
     """
-    known = {"data.heldout_store": ""} | ({} if config.data.get("task") else {"eval.length": 0})
+    known = {"data.heldout_store": ""} | ({} if "task" in config.data else {"eval.length": 0})
     known |= flatten(config.model, "eval.model.") | flatten(config)
     known = {name: value for name, value in known.items() if _among(name, MEASURING)}
     changed = {}
@@ -312,6 +341,13 @@ def with_fields(config, changes: dict) -> ml_collections.ConfigDict:
                 section = section[part]
             section[field] = value
     return config
+
+
+def _goes_on(name: str, old, now) -> bool:
+    """Whether a run with the value `old` of a field may go on with `now`."""
+    if old == now or (old, now) in ALIKE.get(name, ()):
+        return True
+    return name in LENGTH and bool(old and now) and now > old
 
 
 def _free(name: str) -> bool:

@@ -9,8 +9,6 @@ run (`resume`), weights (`init_from`), random values.
 
 import contextlib
 import logging
-import signal
-import threading
 from pathlib import Path
 
 import jax
@@ -24,10 +22,11 @@ from firth.layers import fused
 from firth.layers.attention import check_fused
 from firth.models.model import merge_params, to_layout
 from firth.progress import Progress
-from firth.run import experiment
+from firth.run import ending, experiment
 from firth.run.agreement import check_equal, facts
 from firth.run.evaluator import Evaluators
 from firth.run.program import check_rows, lay_out
+from firth.run.stopping import catch_interrupts, catch_sigterm
 from firth.run.workdir import describe_run, lock_workdir
 from firth.training import optim, partition, recovery
 from firth.training.compile_cache import keep_compiled
@@ -38,17 +37,18 @@ from firth.training.meter import Meter
 from firth.training.remote_workdir import is_local_copy, upload_workdir
 
 log = logging.getLogger("firth")
-STOPPED = 128 + signal.SIGTERM  # exit status of a run that saved and stopped on SIGTERM
 
 
 def train(config, workdir: Path, began: float | None = None) -> dict[str, float]:
     """Run a recipe in a workdir to its last step; returns the last evaluation's metrics.
 
     `began` (Unix seconds, default now) is when the account of time starts.
-    Raises FirthError for bad input, and SystemExit(143) on SIGTERM, after a save.
+    Raises FirthError for bad input, SystemExit on SIGTERM (143) and Ctrl-C (130), after a save, and
+    KeyboardInterrupt on a Ctrl-C that cannot wait (stopping.py).
     """
     config = recipe.completed(config)
     with contextlib.ExitStack() as whole:
+        stop = whole.enter_context(catch_interrupts())
         job.check_workdir(workdir, shared=not is_local_copy(workdir))
         if job.leads():
             whole.enter_context(lock_workdir(workdir))
@@ -61,6 +61,7 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
                         config,
                         workdir,
                         stack=stack,
+                        stop=stop,
                         clock=clock,
                         compiled=compiled,
                         rollbacks=rollbacks,
@@ -71,12 +72,12 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
                 clock.turn_to("start")
 
 
-def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[str, float]:
+def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) -> dict[str, float]:
     """Train until the last step or a rollback.
 
-    `stack` closes the resources that this function opens. `clock` accounts for the time, `compiled`
-    keeps compiled programs; both outlive a rollback. `rollbacks` are those of this process so far,
-    or None.
+    `stack` closes the resources that this function opens. `stop` is set when the run should end,
+    `clock` accounts for the time, `compiled` keeps compiled programs; they outlive a rollback.
+    `rollbacks` are those of this process so far, or None.
     """
     # ------------------------------------------------------------------ mesh, data, model
     jax.config.update("jax_threefry_partitionable", True)  # the same draws on any number of devices
@@ -93,7 +94,6 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh)
     if job.leads():
         recipe.record(config, workdir)  # recorded only once all parts are built
-        describe_run(run, workdir)
     saves = open_checkpoints(
         workdir,
         **dict(config.checkpoint) | {"best": run.best, "rollback_steps": policy.rollback_steps},
@@ -102,13 +102,17 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     stack.callback(saves.close)
     if rollbacks:
         saves.discard_after(rollbacks[-1]["step"])
-    end = last_step(config, run.steps)
+    end = ending.last_step(config, run.steps)
     state, meta = first_state(config, run, program, saves, end)
     start = done = int(jax.device_get(state.step))
+    if ending.has_finished(clock, saves, start, end):
+        return ending.already_finished(config, workdir, end, run.steps)
+    if job.leads():
+        describe_run(run, workdir)
     rollbacks = rollbacks or meta.get("rollbacks", [])
     clock.restored(start)
 
-    # --------------------------------------------------- evaluation, logs, metrics, SIGTERM
+    # --------------------------------------------------- evaluation, logs, metrics, signals
     evaluators = Evaluators(run, config, mesh)
     journal = Journal(workdir, start)
     stack.callback(journal.close)
@@ -117,7 +121,10 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     parameters = optim.named_leaves(program.state.params)
     guard = recovery.Guard(policy, parameters, rollbacks, journal, bar)
     meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=end)
-    terminated = catch_sigterm(stack)
+    catch_sigterm(stop, stack)
+    for line in run.overview:
+        bar.say(line)
+    ending.say_length(config, saves, start, run.steps, meta.get("steps", run.steps), bar)
 
     # ------------------------------------------------------------------------------- loop
     stack.enter_context(jax.set_mesh(mesh))
@@ -154,7 +161,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
         pending = done, measured, squares, batch["mask"].shape[-1] * config.batch_size
         last = done == end
         due = evaluators.due(done, last)
-        agreed = watch.agreed(done, terminated, saves.overdue())
+        agreed = watch.agreed(done, stop, saves.overdue())
         saves_now = "" in due or saves.due(done, last) or agreed
         if due or saves_now or done == start + 1:  # a save includes this step's metrics
             finish(*pending)
@@ -163,6 +170,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
             meter.restart(batches.wait_seconds)  # leave the compiling step out of the speed
             clock.turn_to("step")
             compiled.write_checksums()
+            stop.savable = True
         with meter.paused():
             with clock.spent("evaluation"):
                 results = evaluate(done, state, due) if due else {}
@@ -170,33 +178,30 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
                 for store in run.stores:
                     store.check_unchanged()
                 with clock.spent("checkpoint"):
-                    meta = {"window": meter.window, "rollbacks": rollbacks}
+                    meta = {"window": meter.window, "rollbacks": rollbacks, "steps": run.steps}
                     saves.save(done, state.parts(), meta, results if "" in due else None)
                 clock.save(done, saves.steps())
                 compiled.write_checksums()  # the first evaluation has compiled too
         if agreed == "stop" and not last:
             with clock.spent("checkpoint"):
                 saves.wait()
-            bar.say(f"stopped by SIGTERM at step {done}, saved; the same command resumes from it")
+            bar.say(f"stopped by {stop} at step {done}, saved; the same command resumes from it")
             bar.say(clock.summary())
             clock.write()
-            raise SystemExit(STOPPED)
+            raise SystemExit(stop.status)
     with clock.spent("evaluation"):
-        if not results:  # a run that had already finished is measured again
+        if not results:  # no step was left, but the run had not come to its end
             results = evaluate(done, state, evaluators.due(done, last=True))
     with clock.spent("checkpoint"):
         saves.wait()
+    stop.savable = False  # all is saved
+    with clock.spent("evaluation"):
+        tested = ending.conclude(
+            run, workdir, evaluators, saves, state, program.state.parts(), journal, bar
+        )
     bar.say(clock.summary())
     clock.write(finished=True)
-    return results
-
-
-def last_step(config, steps: int) -> int:
-    """The step at which a run ends: `until` if it is set, else all `steps` of the schedule."""
-    until = config.get("until", 0)
-    if not 0 <= until <= steps:
-        raise FirthError(f"until={until} is not within the {steps:,} steps; 0 stands for the last")
-    return until or steps
+    return results | tested
 
 
 def first_state(config, run, program, saves, end: int):
@@ -240,12 +245,3 @@ def resume_from(config, program, end: int):
         empty = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), parts["carry"])
         parts["carry"] = jax.device_put(empty, program.shardings.carry)
     return parts, meta
-
-
-def catch_sigterm(stack: contextlib.ExitStack) -> threading.Event:
-    """An event that SIGTERM sets until the stack unwinds (a handler needs the main thread)."""
-    event = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        previous = signal.signal(signal.SIGTERM, lambda *_: event.set())
-        stack.callback(signal.signal, signal.SIGTERM, previous)
-    return event

@@ -18,7 +18,7 @@ from helpers.runs import BY_TF_DATA, arguments, logged, make_corpus
 
 from firth.cli import main
 from firth.distributed.job import DIED
-from firth.train import STOPPED
+from firth.run.stopping import TERMINATED
 
 pytestmark = pytest.mark.slow
 STEPS = SMALL["steps"]
@@ -183,7 +183,7 @@ def test_sigterm_to_one_of_two_saves_on_both(store, runs, tmp_path, who):
     began = time.monotonic()
     results = end(job)
     assert time.monotonic() - began < 120, "a loaded machine takes its time, but not for ever"
-    assert [status for status, _ in results] == [STOPPED] * 2, results
+    assert [status for status, _ in results] == [TERMINATED] * 2, results
     stopped = newest_step(tmp_path)
     assert f"stopped by SIGTERM at step {stopped}" in results[0][1] or stopped
     assert 4 < stopped < STEPS, "it was over too soon"

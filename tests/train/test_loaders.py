@@ -18,8 +18,8 @@ from helpers.runs import (
     start,
 )
 
-from firth import train
 from firth.cli import main
+from firth.run.stopping import TERMINATED
 
 # Lines in which the compiler complains of a busy machine.
 SLOW = re.compile(r"slow_operation_alarm|^\*+$|^\[Compiling module|^$")
@@ -48,7 +48,7 @@ def test_what_one_loader_began_the_other_ends(store, by_thread, tmp_path):
     while not list((tmp_path / "work" / "seals").glob("*.json")) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
-    assert ended(process) == (train.STOPPED, "")
+    assert ended(process) == (TERMINATED, "")
     assert int((tmp_path / "first").read_text()) > 4
     assert not (tmp_path / "work" / "checkpoints" / str(TINY["steps"])).exists(), "over too soon"
     assert ended(start(arguments(store, tmp_path / "work"))) == (0, "")

@@ -21,6 +21,7 @@ from helpers.runs import (
 from firth import train
 from firth.cli import main
 from firth.errors import FirthError
+from firth.run.stopping import INTERRUPTED, TERMINATED
 from firth.training.checkpoint import Checkpoints
 
 
@@ -51,15 +52,22 @@ def test_what_is_asked_for_every_so_many_steps_comes_then(straight):
     assert saved >= {*range(7, steps, TINY["checkpoint.every"]), steps}
 
 
-@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_resume_is_exact(store, straight, tmp_path, sig):
+@pytest.mark.parametrize(
+    ("sig", "status"),
+    [
+        (signal.SIGKILL, -9),
+        (signal.SIGTERM, TERMINATED),
+        pytest.param(signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow),
+    ],
+)
+def test_resume_is_exact(store, straight, tmp_path, sig, status):
     process = start(arguments(store, tmp_path))
     deadline = time.monotonic() + 120
     while len(list((tmp_path / "seals").glob("*.json"))) < 1 and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(sig)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == (-9 if sig == signal.SIGKILL else train.STOPPED), errors
+    assert process.returncode == status, errors
     assert not (tmp_path / "checkpoints" / str(TINY["steps"])).exists(), "it was over too soon"
     second = start(arguments(store, tmp_path))
     _, errors = second.communicate(timeout=300)

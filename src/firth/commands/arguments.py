@@ -9,7 +9,9 @@ from firth.errors import FirthError
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add `--model`."""
     parser.add_argument(
-        "--model", required=True, help="published or Firth directory, workdir, or hf:org/name"
+        "--model",
+        required=True,
+        help="published or Firth directory, workdir, hf:org/name or minilm",
     )
 
 

@@ -47,7 +47,7 @@ def load(source, *, dtype: str | None = None, heads: bool | Sequence[str] = True
     """Load an encoder.
 
     Args:
-      source: a published directory, a Firth directory, a workdir or "hf:org/name".
+      source: a published directory, a Firth directory, a workdir, "hf:org/name" or "minilm".
       dtype: of the computation, "float32" (default) or "bfloat16".
       heads: compute the logits of all heads (True), of none (False), or of the named ones.
 

@@ -206,6 +206,12 @@ def _shapes(model):
     return {name: (leaf.shape, leaf.dtype) for name, leaf in flatten_dict(shapes["params"]).items()}
 
 
+def save_predictions(workdir: Path, split: str, task, predictions) -> None:
+    """Write `predictions/<split>.tsv` of a workdir, in GLUE's submission format."""
+    (workdir / "predictions").mkdir(exist_ok=True)
+    write_predictions(workdir / "predictions" / f"{split}.tsv", task, predictions)
+
+
 def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, float]:
     """Measure one checkpoint of a workdir: that of `step`, else the best, else the newest.
 
@@ -230,12 +236,9 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
     evaluators, results = Evaluators(run, config, mesh), {}
     for name in run.heldout:
         means, predictions = evaluators.heldout.measure(params, name)
-        if not run.task or name.startswith("dev"):
-            results |= {f"{name}/{metric}": value for metric, value in means.items()}
+        results |= {f"{name}/{metric}": value for metric, value in means.items()}
         if run.task and job.leads():
-            (workdir / "predictions").mkdir(exist_ok=True)
-            path = workdir / "predictions" / f"{name}.tsv"
-            write_predictions(path, run.task, predictions)
+            save_predictions(workdir, name, run.task, predictions)
     state = TrainState(jnp.asarray(step), jnp.zeros((), jnp.int32), params, (), {})
     added = [name for name in evaluators.evaluators if name]
     results = {"step": step, **changed, **results, **evaluators.run(state, added)}

@@ -15,8 +15,10 @@ import numpy as np
 from firth import registry
 from firth.data.corpus.store import Store, open_store
 from firth.data.tasks.buckets import Buckets, tokenise
-from firth.data.tasks.load import get_task, load_split
-from firth.data.tasks.task import Task
+from firth.data.tasks.load import get_task
+from firth.data.tasks.overview import Baseline, baselines, overview
+from firth.data.tasks.split import load_splits
+from firth.data.tasks.task import GLUE, Task
 from firth.data.views import create_view, view_config
 from firth.data.views.base import Source
 from firth.data.views.selection import split_documents
@@ -42,7 +44,8 @@ class Experiment:
     `batch(step)` gives this process's rows of a training batch; `heldout[name]()` iterates once
     over this process's share of an evaluation set. `task` is None in pretraining. `spec` is the
     config's model section with all fields filled in. `initial` holds the loaded parameters to start
-    from (nested, layers unrolled); it may be empty or partial.
+    from (nested, layers unrolled); it may be empty or partial. `overview` holds lines on a task's
+    examples, to be read before training; `baselines` a constant prediction on each labelled set.
     """
 
     model: Model
@@ -58,6 +61,8 @@ class Experiment:
     initial: dict = dataclasses.field(default_factory=dict)
     stores: tuple[Store, ...] = ()  # sources of the batches
     fresh: tuple[str, ...] = ()  # expressions for parameters of the body that the weights lack
+    overview: tuple[str, ...] = ()
+    baselines: dict[str, Baseline] = dataclasses.field(default_factory=dict)
 
     @property
     def generator(self) -> dict | None:
@@ -77,7 +82,7 @@ def build(config, mesh, cache: Path | None = None) -> Experiment:
     initial = read_model(config.init_from) if config.init_from else None
     index, count = partition.own_slice(mesh)
     own = dict(index=index, count=count)
-    if config.data.get("task"):
+    if "task" in config.data:
         return _finetuning(config, initial, own)
     return _pretraining(config, initial, own, cache)
 
@@ -162,18 +167,19 @@ def _finetuning(config, initial, own) -> Experiment:
         if initial is None or "pooler" not in initial.params.get("encoder", {}):
             fresh = ("^encoder/pooler/",)  # untrained, so `freeze` does not apply to it
 
-    def read(split):
-        examples = load_split(task, split, data.dir or None)
+    splits = load_splits(task, data.dir or None, data.get("dev_fraction", 0.0))
+    rows, truncated = {}, {}
+    for split, examples in splits.items():
         tokenised = tokenise(examples, tokenizer, data.length, roles=module.SPECIAL_TOKENS)
-        return Buckets(tokenised, seed=config.seed)
-
-    train = read("train")
+        rows[split], truncated[split] = Buckets(tokenised, seed=config.seed), tokenised.truncated
+    train = rows["train"]
     per_epoch = train.steps_per_epoch(config.batch_size)
     heldout = {
-        split: functools.partial(read(split).sequential, config.eval.batch_size, **own)
-        for split in task.files
+        split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)
+        for split in rows
         if split != "train"
     }
+    first_dev = next(split for split in splits if split.startswith("dev"))
     objective = create_objective(config.objective, tokenizer, task, body=spec)
     best = config.checkpoint.best
     return Experiment(
@@ -185,10 +191,12 @@ def _finetuning(config, initial, own) -> Experiment:
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
-        best=f"{task.dev_splits[0]}/{task.main_metric}" if best == "task" else best,
+        best=f"{first_dev}/{task.main_metric}" if best == "task" else best,
         task=task,
         initial=_initial(initial, objective, spec),
         fresh=fresh,
+        overview=tuple(overview(task, splits, truncated, data.length, bool(task.dev_splits))),
+        baselines=baselines(task, splits),
     )
 
 
@@ -204,6 +212,12 @@ def _initial(saved: Saved | None, objective, spec: dict) -> dict:
 
 def _task(data) -> Task:
     """The task that the data section names, from GLUE, TFDS or the user's own files."""
+    if not (data.task or data.train):
+        raise FirthError(
+            "nothing to learn: give a labelled file, --config.data.train=FILE (CSV, TSV or JSONL, "
+            "with columns like text and label), or a task, as in --config finetune.py:task=sst2 "
+            f"with --config.data.dir=DIR ({', '.join(GLUE)}, tfds:NAME)"
+        )
     options = {
         name: data[name]
         for name in ("train", "dev", "test", "text", "label", "kind")
@@ -215,13 +229,14 @@ def _task(data) -> Task:
         named = {split: options.pop(split) for split in ("train", "dev", "test") if data[split]}
         options.pop("kind", None)  # the type of the label says it
         options |= dict(files=named, directory=data.dir or None)
+    elif options:
+        options["directory"] = data.dir or None
     try:
-        task = get_task(data.task, **options)
+        task = get_task(data.task or "custom", **options)
     except TypeError as error:
         raise FirthError(f"task {data.task!r}: {error}") from None
-    for split in ("train", "dev"):
-        if not any(name.startswith(split) for name in task.files):
-            raise FirthError(f"task {task.name!r} has no {split} split; set data.{split}")
+    if "train" not in task.files:
+        raise FirthError(f"task {task.name!r} has no train split; set data.train")
     return task
 
 

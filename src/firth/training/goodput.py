@@ -35,7 +35,8 @@ class Goodput:
     """The account of one run, in seconds.
 
     `began` (Unix seconds, default now) is when this process started to work on it. If the clock was
-    set back, the dead time counts as zero.
+    set back, the dead time counts as zero. `finished` is whether the process before this one came
+    to the end of the run.
     """
 
     def __init__(self, workdir: Path, began: float | None = None):
@@ -46,6 +47,7 @@ class Goodput:
         self.seconds = dict.fromkeys(KINDS, 0.0) | account.get("seconds", {})
         self.saved = account.get("saved", {})  # {step: seconds of steps up to that checkpoint}
         self.restarts = account.get("restarts", -1) + 1
+        self.finished = "alive" in account and account["alive"] is None
         if account.get("alive") is not None:
             self.seconds["dead"] += max(began - account["alive"], 0.0)
         self._kind, self._since = "start", time.perf_counter() - max(time.time() - began, 0.0)

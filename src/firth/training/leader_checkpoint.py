@@ -61,6 +61,10 @@ class LeaderCheckpoints:
         """Steps of the complete checkpoints, oldest first; empty on processes other than 0."""
         return self.checkpoints.steps() if self.checkpoints else []
 
+    def best_step(self) -> int | None:
+        """Step of the best checkpoint, as `Checkpoints` has it; None on processes other than 0."""
+        return self.checkpoints.best_step() if self.checkpoints else None
+
     def discard_after(self, step: int):
         """Delete the checkpoints after this step."""
         if self.checkpoints:

@@ -32,6 +32,7 @@ from firth.weights import openai_gpt, tensorflow
 from firth.weights.config import read_config
 from firth.weights.description import NAME, Description, complete_spec, read_description
 from firth.weights.names import check_params, listed, read_tensors
+from firth.weights.packaged import PACKAGES, find_packaged
 
 log = logging.getLogger("firth")
 
@@ -89,17 +90,24 @@ class Saved(Description):
 def read_model(source, part: str = "model") -> Saved:
     """Read a model from a published directory, a Firth directory, a workdir or "hf:org/name".
 
-    A workdir may be at a URL (gs://...); this copies it first. `part` "generator" reads the
-    generator that a run (or the original code of ELECTRA) trained beside the model.
+    A workdir may be at a URL (gs://...); this copies it first. A name of `packaged.PACKAGES`, such
+    as "minilm", stands for the weights of a Python package where no such directory exists. `part`
+    "generator" reads the generator that a run (or the original code of ELECTRA) trained beside the
+    model.
 
     Raises FirthError naming the file that is missing, damaged or not supported.
     """
     if str(source).startswith("hf:"):
         source = _download(str(source).removeprefix("hf:"))
     path = download_workdir(source) if is_url(source) else Path(source)
+    if str(source) in PACKAGES and not path.exists():
+        path = find_packaged(str(source))
     if not path.is_dir():
         kind = "is a file" if path.exists() else "does not exist"
-        raise FirthError(f"{path} {kind}; expected a directory with a model, or hf:org/name")
+        raise FirthError(
+            f"{path} {kind}; expected a directory with a model, hf:org/name, or "
+            f"{' or '.join(PACKAGES)}"
+        )
     if (path / "checkpoints").is_dir():
         return _read_workdir(path, part)
     if part != "model" and not tensorflow.find_checkpoint(path):

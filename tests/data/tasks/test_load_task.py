@@ -243,9 +243,9 @@ def test_integer_labels_are_sorted_by_value(tmp_path):
 def test_given_labels_set_the_order_and_refuse_others(tmp_path):
     (tmp_path / "t.tsv").write_text("sentence\tlabel\na\tpos\nb\tneg\nc\t\n")
     task = custom_task(str(tmp_path / "t.tsv"), labels=["pos", "neg"])
-    with pytest.raises(FirthError, match=r"t\.tsv:4: label '' is not one of 'pos', 'neg'"):
+    with pytest.raises(FirthError, match=r"t\.tsv:4: the label .* is empty"):
         load_split(task, "train")
-    with pytest.raises(FirthError, match=r":4: label '' is not one of 'neg', 'pos'"):
+    with pytest.raises(FirthError, match=r":4: the label .* is empty"):
         load_split(custom_task(str(tmp_path / "t.tsv")), "train")  # '' is no label to discover
 
 
@@ -284,7 +284,8 @@ def test_labels_of_a_test_set_may_be_hidden_as_minus_one(tmp_path):
         ({"labels": ["a", "b"]}, "no files"),
         ({"train": "t.tsv", "labels": ["a", "a"]}, "each once"),
         ({"train": "t.tsv", "labels": ["a"]}, "two or more"),
-        ({"train": "t.tsv", "labels": ["a", "b"], "text": ("x", "y", "z")}, "two for pairs"),
+        ({"train": "t.tsv", "labels": ["a", "b"], "text": ["sentence"] * 3}, "two for pairs"),
+        ({"train": "t.tsv", "labels": ["a", "b"], "text": "words"}, r":1: no column 'words'"),
         ({"train": "t.tsv", "kind": "ranking"}, "'ranking' is not"),
         ({"train": "t.tsv", "labels": ["a", "b"], "metrics": "pearson"}, "no metric 'pearson'"),
         (

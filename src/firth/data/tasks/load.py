@@ -1,5 +1,6 @@
 """Find a task by its name or make one of the user's files, and load its examples."""
 
+import difflib
 import math
 import re
 from collections.abc import Sequence
@@ -8,9 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from firth import registry
-from firth.data.tasks.tables import Table, find_file, read_table
+from firth.data.tasks.columns import label_column, text_columns
+from firth.data.tasks.tables import Table, find_file, present, read_header, read_table
 from firth.data.tasks.task import GLUE, Examples, Task, make_task, shown
 from firth.errors import FirthError
+
+MEND = "give the row a label, or remove it"
 
 
 def get_task(name: str, **options) -> Task:
@@ -28,10 +32,11 @@ def get_task(name: str, **options) -> Task:
     if options:
         return custom_task(name=name, **options)
     if name not in GLUE:
-        known = ", ".join(GLUE)
+        near = difflib.get_close_matches(name.rpartition("/")[2], GLUE, n=1, cutoff=0.6)
+        known = f"did you mean {near[0]!r}? There are" if near else "there are"
         raise FirthError(
-            f"no task {name!r}; there are {known}, tfds:NAME, or your own files with"
-            " train=, dev=, text= and label="
+            f"no task {name!r}; {known} {', '.join(GLUE)}, tfds:NAME, or your own files: "
+            "--config.data.train=FILE"
         )
     return GLUE[name]
 
@@ -40,42 +45,98 @@ def custom_task(
     train: str = "",
     dev: str = "",
     test: str = "",
-    text: str | Sequence[str] = "sentence",
-    label: str = "label",
-    kind: str = "classification",
+    text: str | Sequence[str] = (),
+    label: str = "",
+    kind: str = "",
     labels: Sequence[str] = (),
     metrics: Sequence[str] = (),
     name: str = "custom",
+    directory: str | None = None,
 ) -> Task:
     """A task over your own CSV, TSV or JSONL files (plain, .gz or .xz) with named columns.
 
     Args:
       train, dev, test: paths; "" for a missing split.
-      text: the column of the text, or the two columns of a pair.
-      label: the column of the label (strings or integers; numbers for regression).
-      kind: "classification" or "regression".
+      text: the column of the text, or the two columns of a pair; () finds them by their names.
+      label: the column of the label (strings or integers; numbers for regression); "" finds it.
+      kind: "classification" or "regression"; "" finds it in the labels of `train`, which are scores
+        where all are numbers and some of them not whole.
       labels: label strings in index order; () takes those of `train`, sorted (integers by value).
       metrics: () means accuracy, or Pearson and Spearman.
       name: the name of the task in logs and files.
+      directory: the base of relative paths (None: here).
 
     Raises:
-      FirthError: an unknown kind or metric, a missing column, or no file with labels.
+      FirthError: an unknown kind or metric, a missing column, an empty label, fewer than two
+        labels, or no file with labels.
     """
     files = {"train": train, "dev": dev, "test": test}
     files = {split: path for split, path in files.items() if path}
     if not files:
         raise FirthError(f"task {name!r}: no files; give train=, dev= or test=")
-    if kind == "classification" and not labels:
-        if not train:
-            raise FirthError(f"task {name!r}: give labels=, or train= to take the labels from")
-        values = read_table(_existing(train), [label]).columns.get(label, ())
-        labels = sorted({str(value) for value in values if value not in (None, "")}, key=_by_value)
+    if not (train or labels or kind == "regression"):
+        raise FirthError(f"task {name!r}: give labels=, or train= to take the labels from")
+    path = _existing(next(iter(files.values())), directory or ".")
+    text, label = _columns(path, (text,) if isinstance(text, str) and text else text, label)
+    if not kind and labels:
+        kind = "classification"
+    if kind in ("", "classification") and not labels:
+        values = _label_values(path, label)
+        kind = kind or _kind_of(values)
+        labels = _distinct(path, label, values) if kind == "classification" else ()
     return make_task(name, kind, text, label, labels, metrics, files)
+
+
+def _columns(path: Path, text: Sequence[str], label: str) -> tuple[Sequence[str], str]:
+    """The columns of text and label, found where they are not given."""
+    header, at = read_header(path), f"{path}:1"
+    chosen = label or label_column(header, at, "--config.data.label")
+    others = [column for column in header if column != chosen]
+    if not text:  # a single column beside one that was named for the label can only be the text
+        alone = label and len(others) == 1
+        text = others if alone else text_columns(others, at, "--config.data.text")
+    present(at, text, (), header)
+    return text, chosen
+
+
+def _label_values(path: Path, column: str) -> list:
+    """The labels of a file; FirthError if there are none, or if one is empty."""
+    table = read_table(path, [column])
+    if not len(table.rows):
+        raise FirthError(f"{path}: no examples; expected one a row")
+    for row, value in zip(table.rows, table.columns[column], strict=True):
+        if _is_empty(value):
+            raise FirthError(f"{path}:{row}: the label (column {column!r}) is empty; {MEND}")
+    return table.columns[column]
+
+
+def _kind_of(values: list) -> str:
+    """ "regression" where all labels are numbers and some of them not whole."""
+    try:
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError):
+        return "classification"
+    scores = all(map(math.isfinite, numbers)) and any(number % 1 for number in numbers)
+    return "regression" if scores else "classification"
+
+
+def _distinct(path: Path, column: str, values: list) -> list[str]:
+    """The label strings of a file in index order; FirthError if there is only one."""
+    labels = sorted({str(value).strip() for value in values}, key=_by_value)
+    if len(labels) < 2:
+        raise FirthError(
+            f"{path}: every label (column {column!r}) is {labels[0]!r}; expected two or more labels"
+        )
+    return labels
 
 
 def _by_value(label: str) -> tuple:
     """Sort key: first integers by value, then the other labels by their letters."""
     return (0, int(label), label) if re.fullmatch(r"-?\d+", label) else (1, 0, label)
+
+
+def _is_empty(value) -> bool:
+    return value is None or not str(value).strip()
 
 
 def load_split(task: Task, split: str, directory: str | None = None) -> Examples:
@@ -144,12 +205,15 @@ def _labels(task: Task, table: Table, may_hide: bool) -> np.ndarray | None:
         scores = [_score(table, row, v) for row, v in zip(table.rows, values, strict=True)]
         return np.array(scores, np.float32)
     known = {label: i for spelled in (task.names, task.labels) for i, label in enumerate(spelled)}
-    labels = [known.get(str(value), -1) for value in values]
+    labels = [known.get(str(value).strip(), -1) for value in values]
     if -1 in labels:
         first = labels.index(-1)
+        at = f"{table.source}:{table.rows[first]}"
+        if _is_empty(values[first]):
+            raise FirthError(f"{at}: the label (column {task.label_column!r}) is empty; {MEND}")
         raise FirthError(
-            f"{table.source}:{table.rows[first]}: label {values[first]!r} is not one of"
-            f" {shown(task.labels)}; correct the row or the label set"
+            f"{at}: label {values[first]!r} is not one of {shown(task.labels)}, the labels of the"
+            " task; correct the row, or give train examples of it"
         )
     return np.array(labels, np.int32)
 
