@@ -1,0 +1,93 @@
+"""Which columns of a table hold the text, or the two texts of a pair, and which the label.
+
+Case, spaces and punctuation of a name do not count: "Sentence 1" is "sentence1". A column named
+`text`, and one named `label`, is taken whatever else there is. Other names are taken where one
+choice alone is possible; where several are, the user chooses.
+"""
+
+import re
+from collections.abc import Sequence
+
+from firth.data.tasks.tables import listed
+from firth.errors import FirthError
+
+PAIRS = (
+    ("text", "textpair"),
+    ("text1", "text2"),
+    ("texta", "textb"),
+    ("sentence1", "sentence2"),
+    ("sentencea", "sentenceb"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "answer"),
+    ("question", "context"),
+    ("question", "passage"),
+    ("query", "document"),
+    ("query", "passage"),
+    ("1string", "2string"),
+)
+TEXTS = (
+    *("text", "sentence", "review", "comment", "tweet", "post", "message", "utterance", "content"),
+    *("body", "document", "passage", "paragraph", "abstract", "snippet", "phrase", "question"),
+    *("query", "title", "headline"),
+)
+LABELS = (
+    *("label", "labels", "goldlabel", "class", "category", "target", "score", "stars", "rating"),
+    *("sentiment", "emotion", "intent", "topic", "similarity", "isduplicate", "quality"),
+)
+NUMBERS = ("id", "idx", "index", "guid", "uid", "key", "line", "row", "")  # what names a row
+
+
+def text_columns(header: Sequence[str], at: str, option: str = "--text") -> tuple[str, ...]:
+    """The column of the text, or the two columns of a pair, as the header spells them.
+
+    Where no name is known, the only column that is neither a label nor a row's number is the text.
+
+    Args:
+      header: the names of all columns.
+      at: the file (and line), for errors.
+      option: how the user names the columns, for errors: "--text" or "data.text".
+
+    Raises FirthError, beginning with `at`, where no column or several could be the text.
+    """
+    names = _normalised(header)
+    pairs = [pair for pair in PAIRS if names.keys() >= set(pair)]
+    paired = {name for pair in pairs for name in pair}
+    choices = pairs + [(name,) for name in TEXTS if name in names.keys() - paired]
+    choices = [choice for choice in choices if choice[0] == "text"] or choices
+    if not choices:
+        choices = [(name,) for name in names if name not in (*LABELS, *NUMBERS)]
+    chosen = [tuple(names[name] for name in choice) for choice in choices]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not chosen:
+        raise FirthError(f"{at}: no column of texts; there are: {listed(header)}")
+    several = " or ".join(",".join(choice) for choice in chosen)
+    raise FirthError(
+        f"{at}: the text may be in {several}; choose by {option}=COLUMN, or COLUMN1,COLUMN2 for "
+        "pairs"
+    )
+
+
+def label_column(header: Sequence[str], at: str, option: str = "--label") -> str:
+    """The column of the label, as the header spells it.
+
+    Raises FirthError, beginning with `at`, where no column or several could be the label; `option`
+    is how the user names it, "--label" or "data.label".
+    """
+    names = _normalised(header)
+    known = [names[name] for name in LABELS if name in names]
+    chosen = [names["label"]] if "label" in names else known
+    if len(chosen) == 1:
+        return chosen[0]
+    found = f"the label may be in {' or '.join(chosen)}" if chosen else "no column of labels"
+    raise FirthError(f"{at}: {found}; there are: {listed(header)}; choose by {option}=COLUMN")
+
+
+def _normalised(header: Sequence[str]) -> dict[str, str]:
+    """{name without case, spaces and punctuation: name}, in the header's order."""
+    names = {}
+    for name in header:
+        names.setdefault(re.sub(r"[\W_]", "", name.lower()), name)
+    return names
