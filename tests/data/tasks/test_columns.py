@@ -40,7 +40,8 @@ def test_spaces_and_signs_of_a_name_do_not_count():
         ("sentence1 sentence2 review", "may be in sentence1,sentence2 or review"),
         ("question context answer", "may be in question,answer or question,context"),
         ("colour shape label", "may be in colour or shape"),
-        ("id label", "no column of texts; there are: 'id', 'label'"),
+        ("id label", "no column is known to hold texts; there are: 'id', 'label'; choose"),
+        ("greatfilm", "no column is known to hold texts"),  # it may be a text
     ],
 )
 def test_a_text_that_is_not_clear_is_asked_for(header, said):
@@ -52,7 +53,7 @@ def test_a_text_that_is_not_clear_is_asked_for(header, said):
     ("header", "said"),
     [
         ("text score stars", r"^a: the label may be in score or stars; .*choose by data\.label="),
-        ("text colour", "no column of labels; there are: 'text', 'colour'; choose by data.label="),
+        ("text colour", "known to hold labels; there are: 'text', 'colour'; choose by data.label="),
     ],
 )
 def test_a_label_that_is_not_clear_is_asked_for(header, said):

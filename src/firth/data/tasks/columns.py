@@ -42,7 +42,7 @@ NUMBERS = ("id", "idx", "index", "guid", "uid", "key", "line", "row", "")  # wha
 def text_columns(header: Sequence[str], at: str, option: str = "--text") -> tuple[str, ...]:
     """The column of the text, or the two columns of a pair, as the header spells them.
 
-    Where no name is known, the only column that is neither a label nor a row's number is the text.
+    Where no name is known, the only column beside labels and the numbers of rows is the text.
 
     Args:
       header: the names of all columns.
@@ -57,16 +57,17 @@ def text_columns(header: Sequence[str], at: str, option: str = "--text") -> tupl
     choices = pairs + [(name,) for name in TEXTS if name in names.keys() - paired]
     choices = [choice for choice in choices if choice[0] == "text"] or choices
     if not choices:
-        choices = [(name,) for name in names if name not in (*LABELS, *NUMBERS)]
+        others = [(name,) for name in names if name not in (*LABELS, *NUMBERS)]
+        choices = others if len(others) < len(names) else []  # else perhaps there is no header
     chosen = [tuple(names[name] for name in choice) for choice in choices]
     if len(chosen) == 1:
         return chosen[0]
-    if not chosen:
-        raise FirthError(f"{at}: no column of texts; there are: {listed(header)}")
-    several = " or ".join(",".join(choice) for choice in chosen)
+    found = "no column is known to hold texts"
+    if chosen:
+        found = f"the text may be in {' or '.join(','.join(choice) for choice in chosen)}"
     raise FirthError(
-        f"{at}: the text may be in {several}; choose by {option}=COLUMN, or COLUMN1,COLUMN2 for "
-        "pairs"
+        f"{at}: {found}; there are: {listed(header)}; choose by {option}=COLUMN, or "
+        "COLUMN1,COLUMN2 for pairs"
     )
 
 
@@ -81,7 +82,9 @@ def label_column(header: Sequence[str], at: str, option: str = "--label") -> str
     chosen = [names["label"]] if "label" in names else known
     if len(chosen) == 1:
         return chosen[0]
-    found = f"the label may be in {' or '.join(chosen)}" if chosen else "no column of labels"
+    found = "no column is known to hold labels"
+    if chosen:
+        found = f"the label may be in {' or '.join(chosen)}"
     raise FirthError(f"{at}: {found}; there are: {listed(header)}; choose by {option}=COLUMN")
 
 
