@@ -163,26 +163,27 @@ def test_a_full_disk_is_named_and_can_be_mended(labelled, table, whole, tmp_path
 
 @pytest.mark.slow
 def test_sigkill_at_any_moment(labelled, tmp_path, texts):
-    """Real processes, killed at once or later, until one comes to its end."""
-    table = tmp_path / "in.txt"
-    table.write_text("\n".join(texts * 100) + "\n")
+    """Real processes, each killed a little later after its first rows, until one ends."""
+    table, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    table.write_text("\n".join(texts * 400) + "\n")
+    partial, kills = tmp_path / "out.jsonl.partial", 0
 
-    def command(output):
-        arguments = f"--model {labelled.folder} --input {table} --output {tmp_path / output}"
+    def size():
+        return partial.stat().st_size if partial.exists() else 0
+
+    def command(name):
+        arguments = f"--model {labelled.folder} --input {table} --output {tmp_path / name}"
         return start([*arguments.split(), "--batch-size=2"], program=("-m", "firth", "predict"))
 
-    assert command("whole.jsonl").wait() == 0
-    partial, ends, seen = tmp_path / "out.jsonl.partial", 0, set()
-    while ends < 30:
-        process, before = command("out.jsonl"), partial.stat().st_size if ends else 0
-        while process.poll() is None and (not partial.exists() or partial.stat().st_size <= before):
-            time.sleep(0.002)
-        time.sleep(0.05 * (ends % 4))
-        if process.poll() is not None:
-            break
+    while not output.exists() and kills < 20:
+        before, process = size(), command(output.name)
+        while process.poll() is None and size() <= before:
+            time.sleep(0.001)
+        time.sleep(0.15 * kills)
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        ends += 1
-        seen.add(partial.stat().st_size)
-    assert len(seen) > 2 and process.returncode == 0, process.communicate()
-    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+        assert process.wait() in (0, -signal.SIGKILL), process.communicate()
+        kills += process.returncode != 0
+    assert kills > 2
+    assert command("whole.jsonl").wait() == 0
+    assert output.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert len(output.read_text().splitlines()) == 400 * len(texts)
