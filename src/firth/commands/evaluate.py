@@ -77,6 +77,8 @@ def _measure_file(args):
     from firth.progress import Progress
     from firth.storage.local import write_bytes
 
+    if args.output == "-":
+        raise FirthError("--output -: the measures are printed there; give a file")
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
     rows = Rows(args.data, args.text, format=args.format, errors=args.errors)
     label = rows.label(args.label)

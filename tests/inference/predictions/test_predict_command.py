@@ -14,8 +14,6 @@ from firth.commands import predict as verb
 from firth.inference import encoder
 
 TEXTS = ["the cat sat", "a dog ran , and sat", "fish"]
-
-
 once = functools.cache(lambda source, dtype, load=encoder.load: load(source, dtype=dtype))
 
 
@@ -42,55 +40,48 @@ def files(tmp_path):
 
 
 def read(path):
-    """(label, probability of "good") of each row of an output."""
+    """([label, ...], [probability of "good", ...]) of the rows of an output."""
     text = path.read_text() if hasattr(path, "read_text") else path
     if text.startswith("{"):
         rows = [json.loads(line) for line in text.splitlines()]
-        return [
-            (row.get("predicted_label", row["label"]), row["probabilities"]["good"]) for row in rows
-        ]
-    dialect = dict(delimiter="\t", quoting=csv.QUOTE_NONE) if "\t" in text else {}
-    rows = csv.DictReader(io.StringIO(text), **dialect)
-    return [(row.get("predicted_label") or row["label"], float(row["p_good"])) for row in rows]
+        p = [row["probabilities"]["good"] for row in rows]
+    else:
+        dialect = dict(delimiter="\t", quoting=csv.QUOTE_NONE) if "\t" in text else {}
+        rows = [*csv.DictReader(io.StringIO(text), **dialect)]
+        p = [float(row["p_good"]) for row in rows]
+    return [row.get("predicted_label") or row["label"] for row in rows], p
+
+
+def assert_says(path, predictions):
+    """Whether an output holds these predictions, up to its last digit."""
+    labels, p = read(path)
+    assert labels == [one.label for one in predictions]
+    assert p == pytest.approx([one.probabilities["good"] for one in predictions], abs=2e-6)
 
 
 def test_every_format_in_and_out_says_the_same(labelled, files, printed, tmp_path):
-    expected = [
-        (one.label, round(one.probabilities["good"], 6)) for one in labelled.encoder.predict(TEXTS)
-    ]
+    expected, model = labelled.encoder.predict(TEXTS), f"--model={labelled.folder}"
     for kind in ("txt", "csv", "tsv", "jsonl"):
         for other in ("csv", "tsv", "jsonl"):
-            output = tmp_path / f"{kind}.{other}"
-            said = printed(
-                "predict",
-                "--model",
-                labelled.folder,
-                "--input",
-                f"in.{kind}",
-                "--output",
-                output.name,
-            )
-            assert read(output) == expected
+            output = f"{kind}.{other}"
+            said = printed("predict", model, f"--input=in.{kind}", f"--output={output}")
+            assert_says(tmp_path / output, expected)
             new = "label" if kind == "txt" else "predicted_label"
-            assert said.startswith(f"{output.name}: 3 texts, {new}, p")
+            assert said.startswith(f"{output}: 3 texts, {new}, p")
     assert json.loads((tmp_path / "jsonl.jsonl").read_text().splitlines()[2])["id"] == 2
     assert not [name for name in os.listdir() if "partial" in name]
 
 
 def test_standard_input_and_output(labelled, files, printed, stdin, tmp_path):
-    model = ("predict", "--model", labelled.folder)
-    printed(*model, "--input=in.txt", "--output=whole.jsonl")
-    expected = read(tmp_path / "whole.jsonl")
-    assert read(printed(*model, "--input=in.txt", "--output=-")) == expected
-    assert read(printed(*model, "--input=in.csv", "--output=-")) == expected
+    expected, model = labelled.encoder.predict(TEXTS), ("predict", f"--model={labelled.folder}")
+    assert_says(printed(*model, "--input=in.txt", "--output=-"), expected)
+    assert_says(printed(*model, "--input=in.csv", "--output=-"), expected)
     stdin((tmp_path / "in.csv").read_bytes())
-    assert (
-        read(printed(*model, "--input=-", "--format=csv", "--output=-", "--batch-size=1"))
-        == expected
-    )
+    options = ("--format=csv", "--batch-size=1")
+    assert_says(printed(*model, "--input=-", "--output=-", *options), expected)
     stdin((tmp_path / "in.txt").read_bytes())
     printed(*model, "--input=-", "--output=piped.jsonl")
-    assert (tmp_path / "piped.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
+    assert_says(tmp_path / "piped.jsonl", expected)
 
 
 def test_lines_are_answered_as_they_come(labelled, monkeypatch):
@@ -137,8 +128,7 @@ def test_options_reach_the_model(labelled, printed, tmp_path, caplog):
     caplog.clear()
     for number, (options, expected) in enumerate(cases.items()):
         printed(*model, f"--output={number}.csv", *options)
-        got = read(tmp_path / f"{number}.csv")
-        assert got == [(one.label, round(one.probabilities["good"], 6)) for one in expected]
+        assert_says(tmp_path / f"{number}.csv", expected)
     assert len({(tmp_path / f"{number}.csv").read_text() for number in range(4)}) == 4
     advice = "; --max-length=40 keeps more; --long=average reads all of a text"
     assert f"1 of 2 texts have more than 9 tokens and were cut{advice}" in caplog.text
@@ -187,7 +177,7 @@ def test_a_labelled_file_is_measured(labelled, files, printed, tmp_path):
     said = printed(*arguments, "--output=said.csv")
     assert said.startswith("in.csv: texts in text, labels in label\n\nexamples             3\n")
     measured = json.loads(printed(*arguments, "--json", "--label=label"))
-    right = [label for label, _ in read(tmp_path / "said.csv")].count("good")
+    right = read(tmp_path / "said.csv")[0].count("good")
     assert measured["metrics"]["accuracy"] == pytest.approx(right / 3)
     assert measured["baseline"] == {"label": "good", "accuracy": 1.0}
     assert sum(map(sum, measured["confusion"])) == measured["examples"] == 3
@@ -224,6 +214,7 @@ def test_scores_are_measured(scored, printed, tmp_path):
             ("--data=in.csv", "--output=out.xls"),
             r"out\.xls: expected a \.csv, \.tsv or \.jsonl file",
         ),
+        (("--data=in.csv", "--output=-"), "the measures are printed there; give a file"),
     ],
 )
 def test_what_cannot_be_measured_is_named(labelled, files, tmp_path, capsys, options, message):

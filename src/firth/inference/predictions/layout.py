@@ -24,7 +24,7 @@ def output_format(path: str, rows: Rows) -> str:
         return rows.format if rows.format in FORMATS else "jsonl"
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in FORMATS:
-        raise FirthError(f"--output {path}: expected a .csv, .tsv or .jsonl file")
+        raise FirthError(f"--output {path}: expected a .csv, .tsv or .jsonl file, or - for stdout")
     return kind
 
 
