@@ -1,5 +1,6 @@
 """What `firth evaluate` measures, against transformers on one text at a time."""
 
+import csv
 import json
 import os
 from types import SimpleNamespace
@@ -168,6 +169,17 @@ def test_the_command_writes_predictions_in_file_order(task, tmp_path, capsys):
         else:
             assert [v for _, v in rows] == [sorted(LABELS)[n] for n in found.argmax(1)]
     assert sorted(os.listdir(tmp_path / "predictions")) == ["dev.tsv", "test.tsv"]
+    # `firth predict` reads the same checkpoint, as many tokens of a text, and says the same.
+    files = ["--input", str(folder / "test.csv"), "--output", str(tmp_path / "said.csv")]
+    assert main(["predict", "--model", str(tmp_path), *files]) == 0
+    with (tmp_path / "said.csv").open() as file:
+        said = [row.get("label") or float(row["score"]) for row in csv.DictReader(file)]
+    _, *rows = (tmp_path / "predictions" / "test.tsv").read_text().splitlines()
+    expected = [row.split("\t")[1] for row in rows]
+    if kind == "regression":
+        np.testing.assert_allclose(said, [float(value) for value in expected], atol=2e-4)
+    else:
+        assert said == expected
     measured = json.loads((tmp_path / "evaluation.json").read_text())
     assert measured["step"] == 2  # the best, not the newest
     if kind == "classification":

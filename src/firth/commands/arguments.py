@@ -29,6 +29,24 @@ def add_dtype(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_texts(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a classifier reads a file of texts."""
+    from firth.data.tasks.rows import FORMATS  # late: they need numpy, which other verbs may not
+    from firth.inference.predictions.reading import LONG
+
+    add = parser.add_argument
+    add("--text", type=names, default=[], help="column of the text, or of two with a comma between")
+    add("--format", choices=FORMATS, help="of the input (by its extension; txt for stdin)")
+    add("--batch-size", type=positive, default=32, help="(32)")
+    add("--max-length", type=positive, help="tokens of a text (as in training, or all positions)")
+    add(
+        "--long", choices=LONG, default="truncate", help="cut longer texts, or read them in windows"
+    )
+    add("--stride", type=positive, help="tokens from window to window of --long=average (half)")
+    add_dtype(parser)
+    add_errors(parser)
+
+
 def check_output(path: str) -> Path:
     """The path of a file to write; FirthError if it is a folder or its folder does not exist."""
     output = Path(path)
@@ -42,6 +60,11 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
+
+
+def names(text: str) -> list[str]:
+    """An argparse type: names separated by commas."""
+    return [name.strip() for name in text.split(",")]
 
 
 def integers(text: str) -> list[int]:

@@ -1,28 +1,114 @@
-"""`firth evaluate`: measure a run's newest or best checkpoint."""
+"""`firth evaluate`: measure a run's newest or best checkpoint, or a model on a labelled file.
+
+firth evaluate --workdir runs/mini [--step N]
+firth evaluate --model runs/reviews --data test.csv
+"""
 
 import argparse
+import dataclasses
+import json
 from pathlib import Path
 
+from firth.commands.arguments import add_texts, check_output
 from firth.errors import FirthError
-from firth.run.evaluator import evaluate
 from firth.storage.remote import is_url
+
+OF_RUNS = ("workdir", "step")
 
 
 def main(argv: list[str]) -> int:
     """`firth evaluate`."""
     parser = argparse.ArgumentParser(
         prog="firth evaluate",
-        description=__doc__.split("\n")[0],
-        epilog="--config.eval.FIELD=VALUE and --config.data.heldout_store=STORE override fields "
-        "for the evaluation: another test set, more of its text, a longer memory, rows of another "
-        "length.",
+        description="Measure a run's newest or best checkpoint (--workdir), or a fine-tuned model "
+        "on a labelled file (--model and --data).",
+        epilog="With --workdir, --config.eval.FIELD=VALUE and --config.data.heldout_store=STORE "
+        "override fields for the evaluation: another test set, more of its text, a longer memory, "
+        "rows of another length.",
         allow_abbrev=False,
     )
-    parser.add_argument("--workdir", required=True, help="the folder of a run of `firth train`")
-    parser.add_argument("--step", type=int, help="checkpoint (default: the best, else the newest)")
+    add = parser.add_argument
+    add("--json", action="store_true", help="print one JSON object")
+    add("--workdir", help="the folder of a run of `firth train`")
+    add("--step", type=int, help="checkpoint (default: the best, else the newest)")
+    add("--model", help="published or Firth directory, workdir, or hf:org/name")
+    add("--data", help="a labelled .csv, .tsv or .jsonl; - for stdin")
+    add("--label", help="column of the label, a name or number (found by the column's name)")
+    add("--output", help="a .csv, .tsv or .jsonl file for the rows with their predictions")
+    add_texts(parser)
     args, changes = parser.parse_known_args(argv)
+    given = [name for name, value in vars(args).items() if value != parser.get_default(name)]
+    of_files = [name for name in given if name not in (*OF_RUNS, "json")]
+    if bool(args.workdir) == bool(args.model and args.data) or (args.workdir and of_files):
+        raise FirthError(
+            "expected --workdir, with --step and fields, or --model and --data, with the other "
+            "options"
+        )
+    if args.workdir:
+        _measure_run(args, changes)
+        return 0
+    if changes or args.step is not None:
+        parser.error(f"{(*changes, '--step')[0]} is no option of --model and --data")
+    _measure_file(args)
+    return 0
+
+
+def _measure_run(args, changes: list[str]):
+    from firth.run.evaluator import evaluate
+
     if not is_url(args.workdir) and not Path(args.workdir).is_dir():
         raise FirthError(f"--workdir {args.workdir}: no such folder")
-    for name, value in evaluate(args.workdir, args.step, changes).items():
+    results = evaluate(args.workdir, args.step, changes)
+    if args.json:
+        print(json.dumps(results))
+        return
+    for name, value in results.items():
         print(f"{name:<32} {value:.6g}" if isinstance(value, float) else f"{name:<32} {value}")
-    return 0
+
+
+def _measure_file(args):
+    from firth.data.tasks.rows import Rows
+    from firth.inference.encoder import load
+    from firth.inference.predictions.classifier import warn_of_cut
+    from firth.inference.predictions.evaluate import Gold, evaluate
+    from firth.inference.predictions.layout import Layout, output_format
+    from firth.inference.predictions.reading import Reading
+    from firth.inference.predictions.report import report
+    from firth.progress import Progress
+    from firth.storage.local import write_bytes
+
+    if args.output == "-":
+        raise FirthError("--output -: the measures are printed there; give a file")
+    reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
+    rows = Rows(args.data, args.text, format=args.format, errors=args.errors)
+    label = rows.label(args.label)
+    output = check_output(args.output) if args.output else None
+    kind = output_format(args.output, rows) if args.output else "jsonl"
+    classifier = load(args.model, dtype=args.dtype).classifier
+    gold, layout, parts = Gold(classifier, label), Layout(kind, rows, classifier.labels), []
+
+    def check(row):
+        gold.value(row)
+        layout.check(row)
+
+    def write(window, outputs_NC):
+        head = b"" if parts else layout.head()
+        parts.append(head + layout.text(window, outputs_NC))
+
+    total = rows.count(check)
+    bar = Progress(total, 0, "evaluate", quiet=total is None)
+    try:
+        evaluation = evaluate(
+            classifier, rows, gold, reading, write=write if output else None, progress=bar
+        )
+    finally:
+        bar.close()
+    if output:
+        write_bytes(output, b"".join(parts))
+    if args.json:
+        print(json.dumps(dataclasses.asdict(evaluation), ensure_ascii=False))
+    else:
+        print(f"{rows.name}: texts in {', '.join(rows.texts)}, labels in {label}\n")
+        print(report(evaluation))
+    examples = evaluation.examples
+    warn_of_cut(evaluation.cut, examples, classifier, reading, ("--max-length", "--long"))

@@ -36,7 +36,7 @@ def has_finished(clock, saves, start: int, end: int) -> bool:
     it has the files of the workdir.
     """
     finished = start == end and clock.finished and start in saves.steps()
-    return json.loads(job.gather(json.dumps(finished))[0])
+    return json.loads(job.all_gather(json.dumps(finished))[0])
 
 
 def already_finished(config, workdir: Path, end: int, steps: int) -> dict[str, float]:
@@ -89,7 +89,7 @@ def conclude(run, workdir: Path, evaluators, saves, state, shapes, journal, bar)
     if not run.baselines:
         return {}
     last = int(jax.device_get(state.step))
-    best = json.loads(job.gather(json.dumps(saves.best_step()))[0])
+    best = json.loads(job.all_gather(json.dumps(saves.best_step()))[0])
     tests = [name for name in run.baselines if not name.startswith("dev")]
     results = {}
     if tests:

@@ -32,6 +32,14 @@ class Template:
         """The number of special tokens around one text, or two."""
         return len(self.before) + len(self.after) + (texts - 1) * len(self.between)
 
+    def join(self, a, b=None) -> tuple[np.ndarray, int]:
+        """(ids int32 [n], where the second text begins, or n) of the ids of one text, or of two."""
+        between = () if b is None else self.between
+        parts = (self.before, a, between, () if b is None else b, self.after)
+        ids = np.concatenate([np.asarray(part, np.int32) for part in parts])
+        second = len(self.before) + len(a) + len(between)
+        return ids, len(ids) if b is None else second
+
 
 def build_template(roles: tuple, tokenizer) -> Template:
     """Look up the ids of a family's SPECIAL_TOKENS: the roles before, between and after the texts.

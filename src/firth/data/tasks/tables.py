@@ -4,11 +4,13 @@ Reading is strict. A row with another number of columns than the header, a missi
 that are not UTF-8 and a damaged archive each raise a `FirthError` that names file and line.
 """
 
+import contextlib
 import csv
 import difflib
 import gzip
 import json
 import lzma
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -79,10 +81,7 @@ def read_table(
         if len(record) != len(names):
             skipped += 1
             if skipped > ragged_allowed:
-                raise FirthError(
-                    f"{path}:{line}: row has {len(record)} columns, expected {len(names)}"
-                    f" ({listed(names)})"
-                )
+                raise ragged(f"{path}:{line}", record, names)
             continue
         rows.append(line)
         for column, place in zip(columns, places, strict=True):
@@ -99,8 +98,8 @@ def read_header(path: str | Path) -> list[str]:
     path = Path(path)
     if _kind(path) != ".jsonl":
         return _names(path, _records(path))
-    for line, text in _lines(path):
-        return list(_json_row(f"{path}:{line}", text))
+    for _, record in json_records(path):
+        return list(record)
     raise FirthError(f"{path}: is empty; expected a row an example")
 
 
@@ -113,7 +112,7 @@ def _kind(path: Path) -> str:
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    return _csv_records(path) if _kind(path) == ".csv" else _tsv_records(path)
+    return csv_records(path) if _kind(path) == ".csv" else tsv_records(path)
 
 
 def _names(path: Path, records) -> list[str]:
@@ -124,21 +123,10 @@ def _names(path: Path, records) -> list[str]:
     return names
 
 
-def _json_row(at: str, text: str) -> dict:
-    try:
-        record = json.loads(text)
-    except ValueError as error:
-        raise FirthError(f"{at}: not a JSON value: {error}") from error
-    if not isinstance(record, dict):
-        raise FirthError(f"{at}: expected a JSON object with named fields")
-    return record
-
-
 def _read_jsonl(path: Path, required: Sequence[str], optional: Sequence[str]) -> Table:
     columns, rows = {}, []
-    for line, text in _lines(path):
+    for line, record in json_records(path):
         at = f"{path}:{line}"
-        record = _json_row(at, text)
         if not columns:  # the first row decides which optional columns the file has
             columns = {name: [] for name in present(at, required, optional, record)}
         present(at, list(columns), (), record)
@@ -166,15 +154,37 @@ def listed(names) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for line, text in _lines(path):
+def ragged(at: str, record: Sequence[str], names: Sequence[str]) -> FirthError:
+    """The error of a row that has another number of columns than the header."""
+    return FirthError(
+        f"{at}: row has {len(record)} columns, expected {len(names)} ({listed(names)})"
+    )
+
+
+def json_records(path: Path | str, errors: str = "strict") -> Iterator[tuple[int, dict]]:
+    """(line, object) of each line of JSON that is not empty."""
+    for line, text in text_lines(path, errors):
+        at = f"{shown_path(path)}:{line}"
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FirthError(f"{at}: not a JSON value: {error}") from error
+        if not isinstance(record, dict):
+            raise FirthError(f"{at}: expected a JSON object with named fields")
+        yield line, record
+
+
+def tsv_records(path: Path | str, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
+    """(line, fields) of each line that is not empty; a quotation mark is an ordinary character."""
+    for line, text in text_lines(path, errors):
         yield line, text.split("\t")
 
 
-def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+def csv_records(path: Path | str, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
     """(line where the record begins, fields); a quoted field may span several lines."""
     csv.field_size_limit(1 << 24)  # the default, 128 Ki characters, is too small for long documents
-    reader = csv.reader((text + "\n" for _, text in _lines(path, blank=True)), strict=True)
+    lines = (text + "\n" for _, text in text_lines(path, errors, blank=True))
+    reader = csv.reader(lines, strict=True)
     begin = 1
     try:
         for record in reader:
@@ -182,25 +192,43 @@ def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield begin, record
             begin = reader.line_num + 1
     except csv.Error as error:
-        raise FirthError(f"{path}:{begin}: malformed CSV: {error}") from error
+        raise FirthError(f"{shown_path(path)}:{begin}: malformed CSV: {error}") from error
 
 
-def _lines(path: Path, blank: bool = False) -> Iterator[tuple[int, str]]:
-    """(1-based line number, line without its end), without a leading byte order mark."""
-    offset = 0
+def text_lines(
+    path: Path | str, errors: str = "strict", blank: bool = False
+) -> Iterator[tuple[int, str]]:
+    """(1-based line number, line without its end), without a leading byte order mark.
+
+    "-" is standard input. `errors` is "strict" or "replace", for bytes that are not UTF-8. Empty
+    lines come with `blank` alone.
+    """
+    offset, shown = 0, shown_path(path)
     try:
-        with _OPEN.get(path.suffix, open)(path, "rb") as file:
+        with _open(path) as file:
             for number, data in enumerate(file, 1):
-                text = data.decode().rstrip("\r\n")
+                text = data.decode("utf-8", errors).rstrip("\r\n")
                 offset += len(data)
                 if number == 1:
                     text = text.removeprefix("\ufeff")
                 if text or blank:
                     yield number, text
     except UnicodeDecodeError as error:
-        at = f"{path}:{number}: byte {offset + error.start}"
+        at = f"{shown}:{number}: byte {offset + error.start}"
         raise FirthError(f"{at} is not UTF-8; convert the file to UTF-8") from error
     except _DAMAGED as error:
-        raise FirthError(f"{path}: truncated or damaged {path.suffix} file: {error}") from error
+        suffix = Path(path).suffix
+        raise FirthError(f"{shown}: truncated or damaged {suffix} file: {error}") from error
     except OSError as error:
-        raise FirthError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise FirthError(f"{shown}: cannot be read: {error.strerror or error}") from error
+
+
+def shown_path(path: Path | str) -> str:
+    """The name of an input in messages."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
+def _open(path: Path | str):
+    if str(path) == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    return _OPEN.get(Path(path).suffix, open)(path, "rb")

@@ -1,0 +1,62 @@
+"""`firth predict`: label texts by a fine-tuned model.
+
+firth predict --model runs/reviews --input new.csv --output labelled.csv
+"""
+
+import argparse
+import os
+import sys
+
+from firth.commands.arguments import add_model, add_texts, check_output
+from firth.data.tasks.rows import Rows
+from firth.errors import FirthError
+from firth.inference.encoder import load
+from firth.inference.predictions.classifier import warn_of_cut
+from firth.inference.predictions.layout import Layout, output_format
+from firth.inference.predictions.output import Partial, Stream, identity, write_predictions
+from firth.inference.predictions.reading import Reading
+from firth.progress import Progress
+
+
+def main(argv: list[str]) -> int:
+    """`firth predict`."""
+    parser = argparse.ArgumentParser(
+        prog="firth predict",
+        description="Label texts by a fine-tuned model: a label and the probability of each, or "
+        "the score of a regression. The output has the rows of the input, in their order.",
+    )
+    add = parser.add_argument
+    add_model(parser)
+    add("--input", required=True, help=".txt (a text or pair a line), .csv, .tsv, .jsonl; - stdin")
+    add("--output", required=True, help="the .csv, .tsv or .jsonl file to write; - for stdout")
+    add("--overwrite", action="store_true", help="replace a complete output")
+    add_texts(parser)
+    args = parser.parse_args(argv)
+
+    reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
+    rows = Rows(args.input, args.text, format=args.format, errors=args.errors)
+    kind = output_format(args.output, rows)
+    if args.output != "-":
+        output = check_output(args.output)
+        if args.input != "-" and output.exists() and os.path.samefile(args.input, output):
+            raise FirthError(f"--output {output} is the input; write another file")
+    classifier = load(args.model, dtype=args.dtype).classifier
+    layout = Layout(kind, rows, classifier.labels)
+    total = rows.count(layout.check)
+    if args.output == "-":
+        # What comes in by lines goes out by batches; --batch-size=1 answers every line.
+        options = {"batches": 1} if args.input == "-" else {}
+        sink = Stream(sys.stdout.buffer)
+        write_predictions(classifier, rows, sink, layout, reading, **options)
+    else:
+        said = identity(classifier, rows, layout, reading, errors=args.errors, dtype=args.dtype)
+        with Partial(output, said, args.overwrite) as sink:
+            bar = Progress(total, sink.rows, "predict", quiet=total is None)
+            try:
+                write_predictions(classifier, rows, sink, layout, reading, progress=bar)
+            finally:
+                bar.close()
+            sink.finish()
+        print(f"{output}: {sink.rows:,} texts, {', '.join(layout.new)}")
+    warn_of_cut(sink.cut, sink.rows, classifier, reading, ("--max-length", "--long"))
+    return 0

@@ -1,0 +1,246 @@
+"""What a fine-tuned model says of texts: a label with the probability of each, or a score.
+
+B rows of a batch, R rows, L length, N texts, C labels.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+from scipy.special import softmax
+
+from firth import recipe
+from firth.data.tasks.rows import Row
+from firth.errors import FirthError
+from firth.inference.batching import pad_rows
+from firth.inference.inputs import Text
+from firth.inference.predictions.reading import Reading
+from firth.models.model import bound, family
+from firth.objectives.finetune import Finetune
+
+if TYPE_CHECKING:
+    from firth.inference.encoder import Encoder
+
+log = logging.getLogger("firth")
+
+HEAD = "classifier"
+SORTED_BATCHES = 32  # batches of texts sorted by length at a time
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Prediction:
+    """What the model says of one text.
+
+    label: the likeliest label. probability: its probability. probabilities: {label: probability},
+    the likeliest first. score: the number that a regression gives; then the others are None.
+    """
+
+    label: str | None = None
+    probability: float | None = None
+    probabilities: dict[str, float] | None = None
+    score: float | None = None
+
+    def __repr__(self):
+        if self.score is not None:
+            return f"Prediction(score={self.score:.4f})"
+        return f"Prediction({self.label!r}, {self.probability:.4f})"
+
+
+class Classifier:
+    """The classifier of an encoder, compiled once for each shape of its rows.
+
+    Attributes: encoder; labels, their names in the order of the outputs, () for a regression;
+    length, the most tokens of a row unless a reading says otherwise.
+    """
+
+    def __init__(self, encoder: "Encoder"):
+        """Raises FirthError for a model that cannot label texts."""
+        saved = encoder.saved
+        check_classifier(saved)
+        if HEAD not in encoder.model.heads:
+            raise FirthError(
+                f"{saved.source} was loaded without its head {HEAD!r}; load it with heads=True"
+            )
+        self.encoder = encoder
+        self.labels = label_names(saved)
+        trained = recipe.read(saved.source) if saved.layout == "workdir" else {}
+        length = trained.get("data", {}).get("length") or encoder.max_length
+        self.length = min(length, encoder.max_length)
+        objective = Finetune(
+            both_orders=trained.get("objective", {}).get("both_orders", False),
+            special_counts=tuple(map(len, family(saved.spec["family"]).SPECIAL_TOKENS)),
+        )
+
+        def logits(model, tokens_BL, segments_BL, mask_BL):
+            batch = {"tokens": tokens_BL, "segments": segments_BL, "mask": mask_BL}
+            return objective.logits(model, batch, train=False)
+
+        self._logits = jax.jit(bound(encoder.model, logits))
+
+    def __call__(
+        self, texts: Sequence[Text], reading: Reading, names: Sequence[str] | None = None
+    ) -> tuple[np.ndarray, int]:
+        """(probabilities [N, C] or scores [N, 1] as float64, number of texts that lost tokens).
+
+        `names` are those of the texts in errors. Raises FirthError for no texts, a value that is no
+        text, a `max_length` that the model or the texts do not allow, and an output that is not
+        finite.
+        """
+        names = names or [f"text {i}" for i in range(len(texts))]
+        rows, owners, cut = [], [], 0
+        limit, encoded = reading.max_length or self.length, self._encode(texts, names)
+        self._check_length(limit, max(map(len, encoded)))
+        for number, ids in enumerate(encoded):
+            own, lost = reading.rows(self.encoder.template, ids, limit)
+            rows += own
+            owners += [number] * len(own)
+            cut += lost
+        logits_RC = self._run(rows, reading.batch_size)
+        outputs_RC = softmax(logits_RC, axis=1) if self.labels else logits_RC
+        outputs_NC = np.zeros((len(texts), outputs_RC.shape[1]))
+        np.add.at(outputs_NC, owners, outputs_RC)
+        outputs_NC /= np.bincount(owners)[:, None]
+        if len(bad := np.flatnonzero(~np.isfinite(outputs_NC).all(1))):
+            raise FirthError(
+                f"{names[bad[0]]}: what {self.encoder.saved.source} gives is not finite; the model "
+                "has diverged"
+            )
+        return outputs_NC, cut
+
+    def _encode(self, texts: Sequence[Text], names: Sequence[str]) -> list[list[np.ndarray]]:
+        """The ids of each text, or of the two of a pair, encoded as in training."""
+        parts = [(text,) if isinstance(text, str) else text for text in texts]
+        for name, text, part in zip(names, texts, parts, strict=True):
+            several = isinstance(part, tuple | list) and len(part) == 2 - isinstance(text, str)
+            if not several or not all(isinstance(one, str) for one in part):
+                raise FirthError(f"{name} is {text!r:.40}, expected a string or two of them")
+        if not parts:
+            raise FirthError("there are no texts")
+        flat, sizes = self.encoder.tokenizer.encode_flat([*itertools.chain(*parts)])
+        ids = iter(np.split(flat, np.cumsum(sizes)[:-1]))
+        return [list(itertools.islice(ids, len(part))) for part in parts]
+
+    def _check_length(self, limit: int, texts: int):
+        fewest, most = self.encoder.template.size(texts) + texts, self.encoder.max_length
+        if not fewest <= limit <= most:
+            raise FirthError(
+                f"max_length={limit} is outside {fewest} .. {most}: from the special tokens and a "
+                "token of each text to the model's positions"
+            )
+
+    def _run(self, rows: list, batch_size: int) -> np.ndarray:
+        """The logits float64 [R, C] of rows; those of similar length share a batch."""
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i][0]))
+        started = []
+        for begin in range(0, len(order), batch_size):
+            chosen = order[begin : begin + batch_size]
+            batch = pad_rows(self.encoder.pad([rows[i] for i in chosen]), batch_size)
+            started.append((chosen, self._logits(self.encoder.params, *batch)))
+        logits_RC = np.zeros((len(rows), len(self.labels) or 1))
+        for chosen, logits_BC in started:  # the device computes ahead of the host
+            logits_RC[chosen] = np.asarray(logits_BC)[: len(chosen)]
+        return logits_RC
+
+
+def check_classifier(saved) -> None:
+    """Raise FirthError, saying what to do, for a `firth.weights.read.Saved` that labels no text."""
+    source = saved.source
+    if HEAD not in saved.heads:
+        raise FirthError(
+            f"{source} has no classifier (its heads: {', '.join(saved.heads) or 'none'}); "
+            f"fine-tune it first: firth train --config finetune.py:init={source} "
+            "--config.data.train=FILE --workdir DIR"
+        )
+    if saved.tokenizer_path is None:
+        raise FirthError(f"{source} holds no tokenizer, which texts need")
+    config = json.loads(saved.published["config"]) if saved.published else {}
+    if config.get("problem_type") == "multi_label_classification":
+        raise FirthError(
+            f"{source} gives a text several labels at once; Firth's classifiers give one"
+        )
+    if saved.regression and saved.num_labels != 1:
+        raise FirthError(f"{source} gives a text {saved.num_labels} numbers, expected one")
+    if len(set(names := label_names(saved))) < len(names):
+        raise FirthError(f"{source} has two labels of the same name: {', '.join(names)}")
+
+
+def label_names(saved) -> tuple[str, ...]:
+    """The names of a model's labels, LABEL_0 and so on where it has none; () for a regression."""
+    if saved.regression:
+        return ()
+    return saved.labels or tuple(f"LABEL_{i}" for i in range(saved.num_labels))
+
+
+def predict_rows(
+    classifier: Classifier, rows: Iterable[Row], reading: Reading, batches: int = SORTED_BATCHES
+) -> Iterator[tuple[list[Row], np.ndarray, int]]:
+    """`batches` batches at a time: (rows, their outputs [n, C], number of texts that lost tokens).
+
+    The outputs are those of the classifier, which raises the same errors.
+    """
+    rows, size = iter(rows), batches * reading.batch_size
+    while window := list(itertools.islice(rows, size)):
+        names = [row.at for row in window]
+        yield window, *classifier([row.text for row in window], reading, names)
+
+
+def predict(
+    encoder: "Encoder", texts: Text | Sequence[Text], *, top: int | None = None, **options
+) -> list[Prediction]:
+    """What the model's classifier says of texts.
+
+    Args:
+      encoder: a model with a classifier.
+      texts: a string, a pair (a tuple of two), or a list of strings and pairs.
+      top: how many probabilities a prediction holds, the likeliest first; None: all.
+      options: the fields of `firth.inference.predictions.reading.Reading`: batch_size, max_length,
+        long, stride.
+
+    Returns one `Prediction` for each text, in order. Warns of texts that lose tokens.
+
+    Raises FirthError for a model without a classifier or tokenizer, for a value that is no text,
+    and for an option out of range.
+    """
+    classifier, reading = encoder.classifier, Reading(**options)
+    labels = classifier.labels
+    if top is not None and not 1 <= top <= len(labels):
+        raise FirthError(f"top={top} is outside 1 .. {len(labels)}, the number of labels")
+    texts = [texts] if isinstance(texts, str | tuple) else list(texts)
+    rows = (Row(f"text {i}", {}, text) for i, text in enumerate(texts))
+    predictions, cut = [], 0
+    for _, outputs_NC, lost in predict_rows(classifier, rows, reading):
+        predictions += map(functools.partial(_prediction, labels, top), outputs_NC)
+        cut += lost
+    warn_of_cut(cut, len(texts), classifier, reading)
+    return predictions
+
+
+def _prediction(labels: tuple[str, ...], top: int | None, outputs_C: np.ndarray) -> Prediction:
+    if not labels:
+        return Prediction(score=float(outputs_C[0]))
+    best = np.argsort(-outputs_C, kind="stable")[:top]
+    probabilities = {labels[i]: float(outputs_C[i]) for i in best}
+    return Prediction(labels[best[0]], float(outputs_C[best[0]]), probabilities)
+
+
+def warn_of_cut(
+    cut: int,
+    texts: int,
+    classifier: Classifier,
+    reading: Reading,
+    options: tuple[str, str] = ("max_length", "long"),
+) -> None:
+    """Warn of texts that lost tokens; `options` is how the user spells what prevents it."""
+    if not cut:
+        return
+    limit, most = reading.max_length or classifier.length, classifier.encoder.max_length
+    ways = [f"{options[0]}={most} keeps more"] if limit < most else []
+    ways += [f"{options[1]}=average reads all of a text"] if reading.long == "truncate" else []
+    message = "%s of %s texts have more than %d tokens and were cut%s"
+    log.warning(message, f"{cut:,}", f"{texts:,}", limit, "".join(f"; {way}" for way in ways))

@@ -1,0 +1,137 @@
+"""How good predictions are: metrics of a labelled file, by label and against a baseline.
+
+N texts, C labels.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from firth.data.tasks.metrics import score
+from firth.data.tasks.rows import Row, Rows
+from firth.data.tasks.task import shown
+from firth.errors import FirthError
+from firth.inference.predictions.classifier import Classifier, predict_rows
+from firth.inference.predictions.reading import Reading
+from firth.progress import Progress
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The measures of a labelled file.
+
+    examples: their number. cut: how many of them lost tokens.
+    metrics: accuracy, f1_macro and matthews; of a regression pearson, spearman, rmse and mae.
+    baseline: {"label": the most frequent one, "accuracy": of always giving it}; of a regression
+      {"score": the mean, "rmse": of always giving it}.
+    labels: their names [C], () for a regression, which lacks the rest.
+    by_label: {label: {"precision", "recall", "f1", "examples"}}.
+    confusion: int [C, C], examples by their label (rows) and their prediction (columns).
+    """
+
+    examples: int
+    cut: int
+    metrics: dict[str, float]
+    baseline: dict
+    labels: tuple[str, ...] = ()
+    by_label: dict[str, dict] = dataclasses.field(default_factory=dict)
+    confusion: list[list[int]] = dataclasses.field(default_factory=list)
+
+
+class Gold:
+    """The labels of a file as indices, or as the scores of a regression.
+
+    They are the names of the model's labels, or their numbers; the first row decides which.
+    """
+
+    def __init__(self, classifier: Classifier, column: str):
+        self.labels, self.column, self._known = classifier.labels, column, None
+
+    def value(self, row: Row) -> int | float:
+        """The label's index or the score; FirthError, naming the row, for one that is not known."""
+        value = row.fields.get(self.column)
+        if value in (None, ""):
+            raise FirthError(f"{row.at}: has no label in {self.column!r}; expected one a row")
+        if not self.labels:
+            return self._score(row, value)
+        if self._known is None:
+            self._known = {label: i for i, label in enumerate(self.labels)}
+            if str(value) not in self._known:
+                self._known = {str(i): i for i in range(len(self.labels))}
+        if str(value) not in self._known:
+            raise FirthError(
+                f"{row.at}: label {value!r} is none of the model's: {shown(self.labels)}, or their "
+                f"numbers, 0 to {len(self.labels) - 1}; correct the row, or choose another --label"
+            )
+        return self._known[str(value)]
+
+    def _score(self, row: Row, value) -> float:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise FirthError(
+                f"{row.at}: {self.column!r} is {value!r}, but the model gives scores; expected a "
+                "finite number"
+            )
+        return number
+
+
+def evaluate(
+    classifier: Classifier,
+    rows: Rows,
+    gold: Gold,
+    reading: Reading,
+    *,
+    write: Callable[[list[Row], np.ndarray], None] | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Measure predictions against the labels of a file.
+
+    `write` gets the rows and outputs of each window. Raises FirthError as `Classifier` and `Gold`
+    do.
+    """
+    labels, predictions, cut = [], [], 0
+    for window, outputs_NC, lost in predict_rows(classifier, rows, reading):
+        labels += map(gold.value, window)
+        predictions.append(outputs_NC.argmax(1) if classifier.labels else outputs_NC[:, 0])
+        cut += lost
+        if write:
+            write(window, outputs_NC)
+        if progress:
+            progress.update(len(labels), "examples")
+    predictions, labels = np.concatenate(predictions), np.array(labels)
+    measured = _of_labels if classifier.labels else _of_scores
+    return measured(classifier.labels, predictions, labels, cut)
+
+
+def _of_scores(names, predictions, labels, cut: int) -> Evaluation:
+    error, mean = predictions - labels, float(labels.mean())
+    metrics = score(("pearson", "spearman"), predictions, labels)
+    metrics |= {"rmse": float(np.sqrt((error**2).mean())), "mae": float(np.abs(error).mean())}
+    return Evaluation(len(labels), cut, metrics, {"score": mean, "rmse": float(labels.std())})
+
+
+def _of_labels(names, predictions, labels, cut: int) -> Evaluation:
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    indices = range(len(names))
+    kinds = ("precision", "recall", "f1", "examples")
+    found = precision_recall_fscore_support(labels, predictions, labels=indices, zero_division=0)
+    counts = np.bincount(labels, minlength=len(names))
+    columns = [values.tolist() for values in (*found[:3], counts)]
+    return Evaluation(
+        examples=len(labels),
+        cut=cut,
+        metrics=score(("accuracy", "f1_macro", "matthews"), predictions, labels),
+        baseline={"label": names[counts.argmax()], "accuracy": float(counts.max() / len(labels))},
+        labels=names,
+        by_label={
+            name: dict(zip(kinds, row, strict=True))
+            for name, row in zip(names, zip(*columns, strict=True), strict=True)
+        },
+        confusion=confusion_matrix(labels, predictions, labels=indices).tolist(),
+    )
