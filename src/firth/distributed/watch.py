@@ -125,7 +125,8 @@ class Watch:
         if isinstance(error, FirthError):
             ended = {"code": 2, "why": f": {error}"}
         else:
-            traceback.print_exception(error)
+            if not isinstance(error, KeyboardInterrupt):
+                traceback.print_exception(error)
             code = 130 if isinstance(error, KeyboardInterrupt) else 1
             ended = {"code": code, "why": f" failed ({type(error).__name__}: {error})"}
         self.ended = ended

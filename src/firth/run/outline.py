@@ -79,7 +79,7 @@ def outline(config) -> Outline:
     Raises FirthError for a fine-tuning recipe, whose length depends on its examples, and for parts
     that do not fit together, as `experiment.build` does.
     """
-    if config.data.get("task"):
+    if "task" in config.data:
         raise FirthError(
             f"data.task={config.data.task!r}: a fine-tuning recipe has no plan, since its steps "
             "and the lengths of its rows depend on the examples; plan a pretraining recipe"
