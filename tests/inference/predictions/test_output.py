@@ -1,5 +1,7 @@
 """An interrupted run goes on with the same command, to the same bytes."""
 
+import csv
+import io
 import json
 import logging
 import os
@@ -57,7 +59,12 @@ def whole(labelled, table, tmp_path):
     (tmp_path / "whole").mkdir()
     predict(labelled, table, tmp_path / "whole" / "out.csv")
     assert os.listdir(tmp_path / "whole") == ["out.csv"]
-    return (tmp_path / "whole" / "out.csv").read_bytes()
+    data = (tmp_path / "whole" / "out.csv").read_bytes()
+    head, *rows = csv.reader(io.StringIO(data.decode()))
+    assert head[:3] == ["id", "text", "label"] and [row[0] for row in rows] == [
+        *map(str, range(30))
+    ]
+    return data
 
 
 def test_it_goes_on_to_the_same_bytes(labelled, table, whole, tmp_path, caplog):

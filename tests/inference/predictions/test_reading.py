@@ -34,8 +34,8 @@ def test_where_windows_begin():
     rows, lost = rows_of(BERT, [ids(5, 10)], 6, long="average", stride=3)
     assert not lost and [row[1] for row, _ in rows] == [5, 8, 11]  # the last one ends with the text
     assert all(len(row) == 6 and second == 6 for row, second in rows)
-    rows, _ = rows_of(BERT, [ids(5, 8)], 6, long="average", stride=99)
-    assert [row[1] for row, _ in rows] == [5, 9]  # at most a window apart
+    rows, _ = rows_of(BERT, [ids(5, 13)], 6, long="average", stride=99)
+    assert [row[1] for row, _ in rows] == [5, 9, 13, 14]  # at most a window apart
     rows, _ = rows_of(BERT, [ids(5, 9)], 6, long="average")
     assert [row[1] for row, _ in rows] == [5, 7, 9, 10]  # half a window of 4
 
