@@ -8,6 +8,7 @@ import difflib
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import ml_collections
@@ -24,7 +25,7 @@ SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 # fails.
 FREE = (
     *("log_every", "eval", "evals", "checkpoint", "mesh"),
-    *("data.loader", "data.prefetch", "progress"),
+    *("data.loader", "data.prefetch", "progress", "curves"),
     *("nonfinite", "spike.policy", "rollback", "model.fused_attention", "reduce_async", "until"),
     "settings",
 )
@@ -42,6 +43,7 @@ LATER = {
     "rollback.batches": 100,
     "rollback.limit": 3,
     "model.init_stddev": 0.02,
+    "curves": True,
 }
 
 # Fields of the evaluation of a finished run. They may differ from those of its training.
@@ -117,14 +119,14 @@ def find_recipe(path: str) -> str:
     return f"{SHIPPED / Path(name).name}{separator}{arg}"
 
 
-def from_command_line(argv: list[str], *, prog: str):
+def from_command_line(argv: list[str], *, prog: str, more: Callable[[], str] = str):
     """Read `--config FILE[:ARGS] --workdir DIR [--config.field=value ...]`.
 
-    Returns (locked ConfigDict, workdir); the workdir is a Path or a URL. Raises FirthError for bad
-    arguments.
+    Returns (locked ConfigDict, workdir); the workdir is a Path or a URL. `more` gives the text that
+    follows the usage in the help. Raises FirthError for bad arguments.
     """
     if not argv or any(a in ("-h", "--help", "-help") for a in argv):
-        print(HELP.format(prog=prog))
+        print(HELP.format(prog=prog) + more())
         raise SystemExit(0 if argv else 2)
     argv, recipe = _locate_recipe(argv)
     if recipe is None:
