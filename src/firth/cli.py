@@ -5,9 +5,12 @@ import logging
 import sys
 
 VERBS = {
+    "recipes": ("firth.commands.recipes", "list recipes, or the fields of one"),
     "plan": ("firth.commands.plan", "count the cost of a run before it runs"),
     "prepare": ("firth.commands.prepare", "tokenise a corpus into a store"),
     "train": ("firth.commands.train", "pretrain or fine-tune from a recipe"),
+    "runs": ("firth.commands.runs", "list runs: what differs, metrics, speed, state"),
+    "plot": ("firth.commands.plot", "draw the curves of runs"),
     "evaluate": ("firth.commands.evaluate", "measure a run's newest or best checkpoint"),
     "represent": ("firth.commands.represent", "turn texts into vectors"),
     "fill": ("firth.commands.fill", "list the likeliest words for each [MASK]"),
@@ -48,6 +51,8 @@ def run(verb: str, argv: list[str]) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the console command."""
     argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["help"] and len(argv) > 1:  # firth help train
+        argv = [argv[1], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if argv else 2

@@ -1,8 +1,8 @@
 """`firth evaluate`: measure a run's newest or best checkpoint."""
 
-import argparse
 from pathlib import Path
 
+from firth.commands.arguments import Parser
 from firth.errors import FirthError
 from firth.run.evaluator import evaluate
 from firth.storage.remote import is_url
@@ -10,7 +10,7 @@ from firth.storage.remote import is_url
 
 def main(argv: list[str]) -> int:
     """`firth evaluate`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth evaluate",
         description=__doc__.split("\n")[0],
         epilog="--config.eval.FIELD=VALUE and --config.data.heldout_store=STORE override fields "
