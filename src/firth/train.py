@@ -18,11 +18,13 @@ import numpy as np
 
 from firth import recipe
 from firth.data.prefetch import prefetch
+from firth.display.curves import draw_workdir
 from firth.distributed import job, watch
 from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.attention import check_fused
 from firth.models.model import merge_params, to_layout
+from firth.planning.forecast import Forecast, announce
 from firth.progress import Progress
 from firth.run import experiment
 from firth.run.agreement import check_equal, facts
@@ -57,6 +59,7 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
         while True:  # a rollback is a restart that skips batches
             try:
                 with contextlib.ExitStack() as stack, watch.together(recovery.Rollback):
+                    stack.enter_context(clock.ending())
                     return _train(
                         config,
                         workdir,
@@ -112,12 +115,16 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     evaluators = Evaluators(run, config, mesh)
     journal = Journal(workdir, start)
     stack.callback(journal.close)
+    main = [f"eval/{run.best}"] if run.best else []
+    journal.describe(recipe.flatten(config), ["train/loss", *main])
     bar = Progress(end, start, workdir.name, quiet=not config.progress)
     stack.callback(bar.close)
     parameters = optim.named_leaves(program.state.params)
     guard = recovery.Guard(policy, parameters, rollbacks, journal, bar)
     meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=end)
     terminated = catch_sigterm(stack)
+    announce(config, run, program, mesh, bar)
+    forecast = Forecast(bar, clock, start, end)
 
     # ------------------------------------------------------------------------------- loop
     stack.enter_context(jax.set_mesh(mesh))
@@ -134,6 +141,7 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
         """Check and log the metrics of a step, while the next step runs."""
         measured = guard.check(number, *jax.device_get((measured, squares)))
         meter.add(number, measured, tokens, batches.wait_seconds)
+        forecast.after(number)
         clock.show_life()
 
     def evaluate(number, state, names):
@@ -188,6 +196,8 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
         saves.wait()
     bar.say(clock.summary())
     clock.write(finished=True)
+    if config.curves and job.leads():
+        draw_workdir(workdir)
     return results
 
 
