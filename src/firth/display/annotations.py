@@ -29,11 +29,7 @@ class Source:
             raise FirthError(f"{path} is not Python: {error}") from None
         self.title = (ast.get_docstring(self.tree) or "").partition("\n")[0]
         comments = [token for token in tokens if token.type == tokenize.COMMENT]
-        self.comments = {
-            token.start[0]: token.string.lstrip("# ").rstrip()
-            for token in comments
-            if token.line[: token.start[1]].strip()  # behind something
-        }
+        self.comments = {t.start[0]: t.string.lstrip("# ").rstrip() for t in comments}  # by line
         nodes = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
         self.functions = {node.name: node for node in nodes}
         self.imports = dict(self._imports())
