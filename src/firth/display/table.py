@@ -13,6 +13,8 @@ from firth.recipe import FREE, suggest
 
 COLUMNS = ("run", "recipe", "differs", "steps", "metric", "last", "best", "speed", "state", "age")
 RIGHT = ("steps", "last", "best", "speed", "age")  # columns of numbers
+LONG, ROOM = ("run", "recipe", "differs"), 48  # columns that may wrap, and what they need in all
+UNITS = {"tokens/s": "tok/s", "examples/s": "ex/s"}
 # What a run has in JSON and CSV, before the fields in which the runs differ.
 RECORD = ("run", "recipe", "step", "steps", "metric", "last", "best", "spread", "speed", "unit")
 RECORD += ("state", "reason", "seeds", "age_seconds")
@@ -31,9 +33,10 @@ def differing(runs: Sequence[Run]) -> list[str]:
 
 
 def _differs(name: str, runs: Sequence[Run]) -> bool:
-    values = {}
+    values = {}  # of each recipe; runs of recipes without the field do not count
     for run in runs:
-        values.setdefault(run.recipe, set()).add(json.dumps(run.fields.get(name)))
+        if name in run.fields:
+            values.setdefault(run.recipe, set()).add(json.dumps(run.fields[name]))
     if len(set.union(*values.values())) == 1:
         return False
     return any(len(own) > 1 for own in values.values()) or any(name in r.changed for r in runs)
@@ -142,7 +145,8 @@ def as_csv(runs: Sequence[Run]) -> str:
 def show(runs: Sequence[Run], file=None, now: float | None = None) -> None:
     """Print the table, and below it the reasons of runs that failed or cannot be read.
 
-    It is fitted to a terminal; elsewhere it is plain aligned text, a line a run.
+    It is fitted to a terminal, a narrow one without some columns; elsewhere it is plain aligned
+    text, a line a run.
     """
     from rich.console import Console
     from rich.table import Table
@@ -151,15 +155,17 @@ def show(runs: Sequence[Run], file=None, now: float | None = None) -> None:
     rows = [_row(run, names, now) for run in runs]
     shown = [name for name in COLUMNS if any(row[name] for row in rows)]
     terminal = file.isatty()
+    console = Console(file=file, markup=False, highlight=False)
+    if terminal:
+        shown = _fitting(rows, shown, console.width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in shown:
         side = "right" if name in RIGHT else "left"
-        narrow = terminal and name not in (*RIGHT, "state")  # long texts go on below
-        table.add_column(name, justify=side, overflow="fold", no_wrap=not narrow)
+        wraps = terminal and name in LONG
+        table.add_column(name, justify=side, overflow="fold", no_wrap=not wraps)
     for row in rows:
         table.add_row(*(row[name] for name in shown))
     if terminal:
-        console = Console(file=file, markup=False, highlight=False)
         console.print(table)
     else:
         text = io.StringIO()
@@ -168,6 +174,16 @@ def show(runs: Sequence[Run], file=None, now: float | None = None) -> None:
     for run in runs:
         if run.reason:
             print(f"{run.state}: {run.name}: {run.reason}", file=file)
+
+
+def _fitting(rows: list[dict], shown: list[str], width: int) -> list[str]:
+    """The columns; the least important ones go while the long ones have too little room."""
+    wide = {name: max(len(name), *(len(row[name]) for row in rows)) + 2 for name in shown}
+    for least in (None, "speed", "age", "metric", "last"):
+        shown = [name for name in shown if name != least]
+        if width - sum(wide[name] for name in shown if name not in LONG) >= ROOM:
+            break
+    return shown
 
 
 def _row(run: Run, names: Sequence[str], now: float) -> dict[str, str]:
@@ -179,10 +195,10 @@ def _row(run: Run, names: Sequence[str], now: float) -> dict[str, str]:
         "recipe": run.recipe,
         "differs": described(run, [name for name in names if name != "steps"]),
         "steps": f"{done}/{run.steps:,}" if run.steps else done,
-        "metric": run.metric,
+        "metric": run.metric.removeprefix("heldout/"),
         "last": _text(run.last),
         "best": best,
-        "speed": f"{run.speed:,.0f} {run.unit}" if run.speed else "",
+        "speed": f"{run.speed:,.0f} {UNITS[run.unit]}" if run.speed else "",
         "state": run.state,
         "age": duration(now - run.changed_at) if run.changed_at else "",
     }
