@@ -51,7 +51,8 @@ def get_config(arg=None):
 
     c.data = common.data(view=arg.view, length=arg.length)
     if pairs:
-        c.data.update(order="nsp", short_seq_prob=0.1, dupe_factor=10)  # or "sop"
+        c.data.update(short_seq_prob=0.1, dupe_factor=10)
+        c.data.order = "nsp"  # or "sop"
     else:
         c.data.update(mode="sentences")
 

@@ -41,7 +41,8 @@ def run(**fields) -> ml_collections.ConfigDict:
             best_mode="max",  # "min": the lowest is the best
         ),
         log_every=100,  # steps
-        progress=True,  # show a progress bar
+        progress=True,  # show a progress bar, and what the run will take
+        curves=True,  # draw curves.png at the end
     )
     return ml_collections.ConfigDict(every | fields)
 

@@ -7,9 +7,12 @@ import os
 import sys
 
 VERBS = {
+    "recipes": ("firth.commands.recipes", "list recipes, or the fields of one"),
     "plan": ("firth.commands.plan", "count the cost of a run before it runs"),
     "prepare": ("firth.commands.prepare", "tokenise a corpus into a store"),
     "train": ("firth.commands.train", "pretrain or fine-tune from a recipe"),
+    "runs": ("firth.commands.runs", "list runs: what differs, metrics, speed, state"),
+    "plot": ("firth.commands.plot", "draw the curves of runs"),
     "evaluate": ("firth.commands.evaluate", "measure a run's checkpoint, or a labelled file"),
     "predict": ("firth.commands.predict", "label texts by a fine-tuned model"),
     "represent": ("firth.commands.represent", "turn texts into vectors"),
@@ -52,6 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of the console command."""
     ends_process = argv is None
     argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["help"] and len(argv) > 1:  # firth help train
+        argv = [argv[1], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if argv else 2

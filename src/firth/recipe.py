@@ -9,6 +9,7 @@ import importlib
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import ml_collections
@@ -26,7 +27,7 @@ SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
 # fails.
 FREE = (
     *("log_every", "eval", "evals", "checkpoint", "mesh"),
-    *("data.loader", "data.prefetch", "progress"),
+    *("data.loader", "data.prefetch", "progress", "curves"),
     *("nonfinite", "spike.policy", "rollback", "model.fused_attention", "reduce_async", "until"),
     "settings",
 )
@@ -44,6 +45,7 @@ LATER = {
     "rollback.batches": 100,
     "rollback.limit": 3,
     "model.init_stddev": 0.02,
+    "curves": True,
 }
 
 # (value in a workdir, value now) that mean the same run: a field that was not there (None) or had
@@ -130,14 +132,15 @@ def find_recipe(path: str) -> str:
     return f"{SHIPPED / Path(name).name}{separator}{arg}"
 
 
-def from_command_line(argv: list[str], *, prog: str):
+def from_command_line(argv: list[str], *, prog: str, more: Callable[[], str] = str):
     """Read `--config FILE[:ARGS] --workdir DIR [--config.field=value ...]`.
 
     Returns (locked ConfigDict, workdir); the workdir is a Path or a URL, by default that of
-    `_usual_workdir`. Raises FirthError for bad arguments.
+    `_usual_workdir`. `more` gives the text that follows the usage in the help. Raises FirthError
+    for bad arguments.
     """
     if not argv or any(a in ("-h", "--help", "-help") for a in argv):
-        print(HELP.format(prog=prog))
+        print(HELP.format(prog=prog) + more())
         raise SystemExit(0 if argv else 2)
     argv, recipe = _locate_recipe(argv)
     if recipe is None:

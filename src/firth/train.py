@@ -16,11 +16,13 @@ import numpy as np
 
 from firth import recipe
 from firth.data.prefetch import prefetch
+from firth.display.curves import draw_workdir
 from firth.distributed import job, watch
 from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.attention import check_fused
 from firth.models.model import merge_params, to_layout
+from firth.planning.forecast import Forecast, announce
 from firth.progress import Progress
 from firth.run import ending, experiment
 from firth.run.agreement import check_equal, facts
@@ -57,6 +59,7 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
         while True:  # a rollback is a restart that skips batches
             try:
                 with contextlib.ExitStack() as stack, watch.together(recovery.Rollback):
+                    stack.enter_context(clock.ending())
                     return _train(
                         config,
                         workdir,
@@ -116,6 +119,8 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     evaluators = Evaluators(run, config, mesh)
     journal = Journal(workdir, start)
     stack.callback(journal.close)
+    main = [f"eval/{run.best}"] if run.best else []
+    journal.describe(recipe.flatten(config), ["train/loss", *main])
     bar = Progress(end, start, workdir.name, quiet=not config.progress)
     stack.callback(bar.close)
     parameters = optim.named_leaves(program.state.params)
@@ -125,6 +130,8 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     for line in run.overview:
         bar.say(line)
     ending.say_length(config, saves, start, run.steps, meta.get("steps", run.steps), bar)
+    announce(config, run, program, mesh, bar)
+    forecast = Forecast(bar, clock, start, end)
 
     # ------------------------------------------------------------------------------- loop
     stack.enter_context(jax.set_mesh(mesh))
@@ -141,6 +148,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         """Check and log the metrics of a step, while the next step runs."""
         measured = guard.check(number, *jax.device_get((measured, squares)))
         meter.add(number, measured, tokens, batches.wait_seconds)
+        forecast.after(number)
         clock.show_life()
 
     def evaluate(number, state, names):
@@ -201,6 +209,8 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         )
     bar.say(clock.summary())
     clock.write(finished=True)
+    if config.curves and job.leads():
+        draw_workdir(workdir)
     return results | tested
 
 

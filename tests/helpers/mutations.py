@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LISTS = ROOT / "tests" / "mutations"
 ROOMS = (
     *("data", "objectives", "models", "layers", "training", "inference", "weights", "planning"),
-    "recipes",
+    *("recipes", "display"),
 )
 
 

@@ -58,6 +58,7 @@ TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evalu
     "eval.batches": 2,
     "checkpoint.every": 7,
     "progress": False,
+    "curves": False,  # matplotlib takes a second
 }
 
 

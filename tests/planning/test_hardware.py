@@ -47,6 +47,8 @@ def test_names_of_slices():
 def test_figures_have_sensible_sizes():
     """A misplaced exponent would be out of these bounds."""
     for chip in CHIPS.values():
+        if chip.name == "laptop":  # a CPU: see test_here
+            continue
         assert 1e13 < chip.flops < 1e16
         assert 5e11 < chip.hbm_bandwidth < 1e13 and 1e10 < chip.link < 1e12
         assert 10 < chip.flops / chip.hbm_bandwidth < 700  # FLOPs a byte at balance

@@ -1,7 +1,6 @@
 """`firth plan`: what it prints, and what it refuses."""
 
 import json
-import sys
 
 import pytest
 
@@ -125,12 +124,6 @@ def test_list(capsys):
 )
 def test_bad_input_is_one_line(argv, wrong, capsys):
     assert wrong in refused(capsys, *argv)
-
-
-def test_a_chart_without_matplotlib(capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    error = refused(capsys, "--config=bert.py:tiny", f"--chart={tmp_path}/x.png")
-    assert "pip install 'firth[demo]'" in error
 
 
 def test_compiled_reports_are_printed_and_in_json(capsys, monkeypatch):

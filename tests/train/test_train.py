@@ -20,6 +20,7 @@ from helpers.runs import (
 
 from firth import train
 from firth.cli import main
+from firth.display.runs import read_run
 from firth.errors import FirthError
 from firth.run.stopping import INTERRUPTED, TERMINATED
 from firth.training.checkpoint import Checkpoints
@@ -69,9 +70,11 @@ def test_resume_is_exact(store, straight, tmp_path, sig, status):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == status, errors
     assert not (tmp_path / "checkpoints" / str(TINY["steps"])).exists(), "it was over too soon"
+    assert read_run(tmp_path).state == ("failed" if sig == signal.SIGKILL else "stopped")
     second = start(arguments(store, tmp_path))
     _, errors = second.communicate(timeout=300)
     assert second.returncode == 0, errors
+    assert read_run(tmp_path).state == "finished"
     assert_same_bytes(straight, tmp_path)
     assert logged(straight) == logged(tmp_path)
 
@@ -165,6 +168,8 @@ def test_divergence_stops_the_run_names_the_tensor_and_keeps_no_bad_checkpoint(
     assert "not finite" in line and "gradient of" in line
     entries = logged(tmp_path)
     assert entries[-1]["train/nonfinite"] == 1.0
+    run = read_run(tmp_path)
+    assert run.state == "failed" and "not finite" in run.reason
     for folder in (tmp_path / "checkpoints").glob("[0-9]*"):
         for name, leaf in final_state(tmp_path, folder.name).items():
             assert np.isfinite(leaf).all(), name

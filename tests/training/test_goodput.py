@@ -147,3 +147,29 @@ def test_the_start_of_this_process_is_known():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert -0.05 < float(run.stdout) < 30
     assert time.time() - process_start() > 0.1 or not os.path.exists("/proc/self/stat")
+
+
+@pytest.mark.parametrize(
+    ("error", "ended"),
+    [
+        (SystemExit(143), "stopped"),
+        (KeyboardInterrupt(), "stopped"),
+        (ValueError("a NaN\n at step 3"), "failed: a NaN at step 3"),
+        (MemoryError(), "failed: MemoryError"),
+    ],
+)
+def test_the_account_says_how_a_process_ended(tmp_path, error, ended):
+    def account():
+        return json.loads((tmp_path / "goodput.json").read_text())
+
+    clock = Goodput(tmp_path)
+    with pytest.raises(type(error)), clock.ending():
+        raise error  # the command was wrong: nothing is known against the run
+    assert not (tmp_path / "goodput.json").exists()
+    clock.restored(0)
+    assert account()["ended"] == ""
+    with pytest.raises(type(error)), clock.ending():
+        raise error
+    assert account()["ended"] == ended and account()["alive"]
+    clock.write(finished=True)
+    assert account()["ended"] == "finished" and account()["alive"] is None

@@ -69,6 +69,36 @@ def test_tensorboard_gets_the_scalars_of_the_steps_that_count(tmp_path, monkeypa
     assert read_journal(tmp_path)[-1]["train/loss_at_nonfinite"] == "nan"
 
 
+def test_tensorboard_gets_the_config_once(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    from tensorboard.backend.event_processing import event_accumulator, event_file_loader
+    from tensorboard.plugins.hparams import metadata as hparams
+
+    fields = {"schedule.lr": 1e-3, "steps": 9, "progress": True, "data.store": "s", "x": (1, 2)}
+    for start in (0, 0, 5):  # killed before its first checkpoint, and after it
+        journal = Journal(tmp_path, start)
+        journal.describe(fields, ["train/loss"])
+        journal.write(start + 1, {"train/loss": 0.5})
+        journal.close()
+        time.sleep(1.1)
+    events = event_accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    (text,) = events.Tensors("config/text_summary")
+    (table,) = text.tensor_proto.string_val
+    assert "| schedule.lr | 0.001 |" in table.decode() and "| data.store | 's' |" in table.decode()
+    sessions = [
+        hparams.parse_session_start_info_plugin_data(value.metadata.plugin_data.content)
+        for file in sorted(tmp_path.glob("events*"))
+        for event in event_file_loader.LegacyEventFileLoader(str(file)).Load()
+        for value in event.summary.value
+        if value.tag == hparams.SESSION_START_INFO_TAG
+    ]
+    (session,) = sessions
+    found = {name: session.hparams[name] for name in fields}
+    assert found["schedule.lr"].number_value == 1e-3 and found["progress"].bool_value is True
+    assert (found["data.store"].string_value, found["x"].string_value) == ("s", "(1, 2)")
+
+
 def test_no_journal_is_said_so(tmp_path):
     with pytest.raises(FirthError, match=r"metrics\.jsonl"):
         read_journal(tmp_path)

@@ -1,9 +1,97 @@
-"""Options that several verbs share, and types of argparse values."""
+"""The parser of every verb, options that several verbs share, and types of argparse values."""
 
 import argparse
+import textwrap
 from pathlib import Path
 
 from firth.errors import FirthError
+
+# {verb: the worked example that ends its help}. Read from top to bottom, they are one session.
+EXAMPLES = {
+    "recipes": """
+        firth recipes                       # what there is
+        firth recipes bert.py:mini          # every field of one, and what it means
+    """,
+    "plan": """
+        firth plan --config bert.py:mini --chips here
+        firth plan --config bert.py:base --config electra.py:base --chips v5e:16 --chart costs.png
+
+        The first measures this machine for a second and says how long the run takes on it.
+    """,
+    "prepare": """
+        firth prepare --input 'corpus/*.txt' --train-tokenizer wordpiece --vocab-size 8000 \\
+            --tokenizer tok/ --output store/
+
+        The text files become a vocabulary of 8,000 pieces and a store that `firth train` reads.
+    """,
+    "train": """
+        firth train --config bert.py:mini --workdir runs/mini --config.data.store=store/
+        firth train --config bert.py:mini --workdir runs/lr --config.data.store=store/ \\
+            --config.schedule.lr=5e-4 --config.batch_size=64 --config.steps=20000
+        firth train --config finetune.py:task=custom,init=runs/mini --workdir runs/reviews \\
+            --config.data.train=train.csv --config.data.dev=dev.csv \\
+            --config.data.text=text --config.data.label=label
+
+        The first pretrains; stopped and started again, it goes on from its newest checkpoint.
+        The last fine-tunes what the first has made. `firth runs` lists all three.
+    """,
+    "runs": """
+        firth runs                          # below runs/
+        firth runs runs/ old/ --sort best
+        firth runs --csv > runs.csv
+    """,
+    "plot": """
+        firth plot runs/mini                                    # to curves.png
+        firth plot runs/mini runs/lr --x hours --smooth 5 --output two.svg
+        firth plot runs/mini --metric mlm_loss mlm_accuracy learning_rate
+    """,
+    "evaluate": """
+        firth evaluate --workdir runs/mini
+        firth evaluate --workdir runs/mini --config.eval.batches=1000
+
+        The second measures more of the held-out text. Results go to runs/mini/evaluation.json, too.
+    """,
+    "predict": """
+        firth predict --model runs/reviews --input new.csv --output labelled.csv
+    """,
+    "represent": """
+        firth represent --model runs/mini --input sentences.txt --output vectors.npz --pool mean
+
+        python: numpy.load("vectors.npz")["vectors"] is float32 [texts, hidden size].
+    """,
+    "fill": """
+        firth fill --model runs/mini "The [MASK] broke." "I saw a [MASK] ." --top 5
+        firth fill --model runs/mini "The [MASK] broke." --targets vase,silence
+    """,
+    "generate": """
+        firth train --config gpt2.py:mini --workdir runs/gpt2 --config.data.store=store/
+        firth generate --model runs/gpt2 --prompt "The vase" --tokens 64 --top-p 0.9 --seed 1
+    """,
+    "score": """
+        firth score --model runs/mini --input sentences.txt --output scores.jsonl
+
+        A line a text: its tokens, the log-probability of each, and their sum.
+    """,
+    "convert": """
+        firth convert --from runs/mini --to published/         # for Hugging Face transformers
+        firth convert --from hf:org/name --to firth-model/     # and back
+    """,
+}
+
+
+def example(verb: str) -> str:
+    """The end of a verb's help; "" for a verb without an example."""
+    text = textwrap.dedent(EXAMPLES.get(verb, "")).strip("\n")
+    return f"example:\n{textwrap.indent(text, '  ')}\n" if text else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of `prog`, "firth VERB", whose help ends with the verb's example."""
+
+    def format_help(self) -> str:
+        """The help as argparse writes it, and the example."""
+        text = example(self.prog.rpartition(" ")[2])
+        return super().format_help() + (f"\n{text}" if text else "")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

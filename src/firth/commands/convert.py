@@ -3,9 +3,9 @@
 firth convert --from DIR --to DIR [--part generator] [--overwrite]
 """
 
-import argparse
 import sys
 
+from firth.commands.arguments import Parser
 from firth.models.model import parameter_count
 from firth.weights.config import architecture
 from firth.weights.names import published_heads
@@ -32,7 +32,7 @@ def summary(saved: Saved) -> str:
 
 def main(argv: list[str]) -> int:
     """`firth convert`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth convert",
         description="Convert a published (Hugging Face) model to a Firth directory, or a Firth "
         "directory or workdir to the published layout.",

@@ -4,12 +4,11 @@ firth evaluate --workdir runs/mini [--step N]
 firth evaluate --model runs/reviews --data test.csv
 """
 
-import argparse
 import dataclasses
 import json
 from pathlib import Path
 
-from firth.commands.arguments import add_texts, check_output
+from firth.commands.arguments import Parser, add_texts, check_output
 from firth.errors import FirthError
 from firth.storage.remote import is_url
 
@@ -18,7 +17,7 @@ OF_RUNS = ("workdir", "step")
 
 def main(argv: list[str]) -> int:
     """`firth evaluate`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth evaluate",
         description="Measure a run's newest or best checkpoint (--workdir), or a fine-tuned model "
         "on a labelled file (--model and --data).",

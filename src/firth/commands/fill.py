@@ -3,12 +3,11 @@
 firth fill --model DIR "The [MASK] broke." --top=5
 """
 
-import argparse
 import itertools
 import json
 from collections.abc import Iterator
 
-from firth.commands.arguments import add_errors, add_model
+from firth.commands.arguments import Parser, add_errors, add_model
 from firth.errors import FirthError
 from firth.inference.encoder import load
 from firth.inference.fill import BATCH_SIZE, Filled, fill
@@ -17,7 +16,7 @@ from firth.inference.inputs import Text, parse_line, read_lines
 
 def main(argv: list[str]) -> int:
     """`firth fill`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth fill",
         description="List the likeliest words for each [MASK], every one filled on its own.",
     )

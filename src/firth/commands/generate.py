@@ -3,13 +3,12 @@
 firth generate --model DIR --prompt "The vase" --tokens=64 --top-p=0.9
 """
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from firth.commands.arguments import add_dtype, add_errors, add_model, check_output
+from firth.commands.arguments import Parser, add_dtype, add_errors, add_model, check_output
 from firth.errors import FirthError
 from firth.inference.encoder import load
 from firth.inference.generate import Generated, generate
@@ -19,7 +18,7 @@ from firth.storage.local import write_text
 
 def main(argv: list[str]) -> int:
     """`firth generate`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth generate", description="Continue a prompt with a causal language model."
     )
     add = parser.add_argument

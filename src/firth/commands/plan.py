@@ -11,8 +11,9 @@ from pathlib import Path
 import jax
 
 from firth import recipe
+from firth.commands.arguments import Parser
 from firth.errors import FirthError
-from firth.planning import cost, report
+from firth.planning import cost, here, report
 from firth.planning.hardware import CHIPS, parse_chips
 from firth.planning.plan import planned
 from firth.run.outline import outline
@@ -28,7 +29,9 @@ def main(argv: list[str]) -> int:
         raise FirthError("--config is required: a pretraining recipe, e.g. --config bert.py:base")
     assumed = check(args)
     jax.config.update("jax_platforms", "cpu")  # a plan must not take the accelerator of its host
-    hardware = [parse_chips(item) for item in args.chips.split(",")]
+    chips = args.chips.split(",")
+    known = CHIPS | ({"here": here.measured()} if "here" in chips else {})
+    hardware = [parse_chips(item, known) for item in chips]
     plans, compiled = {}, []
     for name in args.config:
         try:
@@ -59,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """(options, overrides of fields); raises FirthError for any other argument."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth plan",
         description="Count the cost of a run before it runs, without any data.",
         epilog="--config.FIELD=VALUE overrides a field of every recipe, as in `firth train`.",
@@ -70,7 +73,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     add(
         "--chips",
         default="v5e",
-        help="the chips of the run: v5e:256, v5p:4x4x8, h100:8, or several (v5e)",
+        help="the chips of the run: v5e:256, v5p:4x4x8, h100:8, laptop, or here, which measures "
+        "this machine for a second; several with commas (v5e)",
     )
     add("--list", action="store_true", help="list the known chips")
     add("--json", action="store_true", help="print JSON")

@@ -3,11 +3,10 @@
 firth predict --model runs/reviews --input new.csv --output labelled.csv
 """
 
-import argparse
 import os
 import sys
 
-from firth.commands.arguments import add_model, add_texts, check_output
+from firth.commands.arguments import Parser, add_model, add_texts, check_output
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
 from firth.inference.encoder import load
@@ -20,7 +19,7 @@ from firth.progress import Progress
 
 def main(argv: list[str]) -> int:
     """`firth predict`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth predict",
         description="Label texts by a fine-tuned model: a label and the probability of each, or "
         "the score of a regression. The output has the rows of the input, in their order.",

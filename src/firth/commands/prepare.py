@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from firth.commands.arguments import Parser
 from firth.data.corpus.destination import check_output, place
 from firth.data.corpus.parts import Options
 from firth.data.corpus.prepare import CHOICES, note, prepare
@@ -122,7 +123,7 @@ def _train(path: Path, args: argparse.Namespace, options: Options) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth prepare",
         description="Turn a corpus into a store of tokens, sentences and documents.",
         epilog="The same command resumes an interrupted run.",

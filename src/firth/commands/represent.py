@@ -3,9 +3,8 @@
 firth represent --model DIR --input sentences.txt --output vectors.npz --pool=mean
 """
 
-import argparse
-
 from firth.commands.arguments import (
+    Parser,
     add_dtype,
     add_errors,
     add_model,
@@ -21,7 +20,7 @@ from firth.progress import Progress
 
 def main(argv: list[str]) -> int:
     """`firth represent`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth represent", description="Turn texts into vectors, one text or pair a line."
     )
     add = parser.add_argument

@@ -3,13 +3,12 @@
 firth score --model DIR --input sentences.txt --output scores.jsonl
 """
 
-import argparse
 import itertools
 import json
 import math
 from collections.abc import Iterator
 
-from firth.commands.arguments import add_errors, add_model, check_output, positive
+from firth.commands.arguments import Parser, add_errors, add_model, check_output, positive
 from firth.errors import FirthError
 from firth.inference.encoder import load
 from firth.inference.inputs import count_lines, read_plain_lines
@@ -22,7 +21,7 @@ WINDOW = 32  # batches of texts to sort by length at once
 
 def main(argv: list[str]) -> int:
     """`firth score`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth score", description="Compute the log-probability of every token, in nats."
     )
     add = parser.add_argument

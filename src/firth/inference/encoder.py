@@ -14,7 +14,7 @@ from firth.errors import FirthError
 from firth.inference.batching import pad_rows
 from firth.inference.inputs import Text
 from firth.models.heads import find_head
-from firth.models.model import family, longest
+from firth.models.model import family, longest, parameter_count
 from firth.tokenizers.special_tokens import Template, build_template, truncation
 from firth.weights.read import Saved, read_model
 from firth.weights.write import write_published
@@ -41,6 +41,18 @@ class Representation:
     pooled: np.ndarray | None
     logits: dict[str, np.ndarray]
     attentions: np.ndarray | None
+
+    def __repr__(self):
+        arrays = {"hidden": self.hidden, "pooled": self.pooled, "attentions": self.attentions}
+        arrays |= {f"logits[{head!r}]": logits for head, logits in self.logits.items()}
+        shapes = [f"{name} {list(x.shape)}" for name, x in arrays.items() if x is not None]
+        texts, tokens = self.mask.shape[0], int(self.mask.sum())
+        return f"Representation({counted(texts, 'text')}, {tokens:,} tokens; {', '.join(shapes)})"
+
+
+def counted(number: int, name: str) -> str:
+    """ "1 text", "2,000 texts"."""
+    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def load(source, *, dtype: str | None = None, heads: bool | Sequence[str] = True) -> "Encoder":
@@ -79,6 +91,16 @@ class Encoder:
         parts = [name for name in ("encoder", *heads) if name in saved.params]
         self.params = jax.device_put({name: saved.params[name] for name in parts})
         self._apply = jax.jit(self._forward, static_argnames="attentions")
+
+    def __repr__(self):
+        spec, config = self.saved.spec, self.model.encoder.config
+        parts = [
+            f"{spec['family']}, {config.num_layers} x {config.hidden_size}",
+            f"{parameter_count(self.params):,} parameters",
+            f"heads {', '.join(self.model.heads) or 'none'}",
+            f"{spec['vocab_size']:,} tokens" + ("" if self.tokenizer else ", no tokenizer"),
+        ]
+        return f"Encoder({'; '.join(parts)}; from {self.saved.source})"
 
     @functools.cached_property
     def template(self) -> Template:

@@ -50,6 +50,11 @@ class Filled:
     position: int
     choices: tuple[Choice, ...]
 
+    def __repr__(self):
+        shown = [f"{choice.token} {choice.probability:.3f}" for choice in self.choices[:5]]
+        more = ", ..." if len(self.choices) > 5 else ""
+        return f"Filled(row {self.row}, position {self.position}: {', '.join(shown)}{more})"
+
 
 def fill(
     encoder: "Encoder",

@@ -36,6 +36,11 @@ class Generated:
     ids: tuple[int, ...]
     reason: str
 
+    def __repr__(self):
+        text = self.text if len(self.text) <= 60 else f"{self.text[:57]}..."
+        where = f"row {self.row}, sample {self.sample}"
+        return f"Generated({where}: {text!r}, {len(self.ids)} tokens, ends by {self.reason!r})"
+
 
 def generate(
     encoder: "Encoder",

@@ -38,6 +38,9 @@ class Scored:
     log_probs: np.ndarray
     kind: str
 
+    def __repr__(self):
+        return f"Scored({len(self.ids)} tokens, {self.kind}, total {self.total:.4g} nats)"
+
     @property
     def total(self) -> float:
         """The sum of the log-probabilities, in nats."""

@@ -1,9 +1,8 @@
 """Plans side by side, as bars."""
 
-import os
 from pathlib import Path
 
-from firth.errors import FirthError
+from firth.display.curves import save
 from firth.planning.report import number
 
 PANELS = (("FLOPs of the run", "run"), ("USD", "usd"), ("kg CO2e", "kg"))
@@ -12,12 +11,8 @@ PANELS = (("FLOPs of the run", "run"), ("USD", "usd"), ("kg CO2e", "kg"))
 def draw(plans: dict[str, dict], path: Path):
     """Draw FLOPs, price and emissions of every plan, a bar for each hardware, on log scales.
 
-    Raises FirthError where matplotlib is missing, or does not know the file's ending.
+    Raises FirthError for another ending than .png, .svg or .pdf, and where it cannot be written.
     """
-    try:
-        import matplotlib
-    except ImportError:
-        raise FirthError("--chart needs matplotlib: pip install 'firth[demo]'") from None
     from matplotlib.figure import Figure
 
     bars = [
@@ -35,13 +30,7 @@ def draw(plans: dict[str, dict], path: Path):
         axes.set_title(title)
         axes.margins(x=0.35)
     axes.invert_yaxis()
-    known = figure.canvas.get_supported_filetypes()
-    if (ending := path.suffix.removeprefix(".")) not in known:
-        raise FirthError(f"--chart {path}: expected a file that ends in .png, .svg or .pdf")
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.{ending}")
-    with matplotlib.rc_context({"svg.hashsalt": "firth"}):
-        figure.savefig(temporary)
-    os.replace(temporary, path)
+    save(figure, path)
 
 
 def _short(value: float) -> str:

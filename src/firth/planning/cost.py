@@ -59,9 +59,11 @@ def stated(chip: Chip, assumed: Assumptions) -> list[str]:
     if assumed.watts is not None:
         watts = f"{assumed.watts:g} W a chip (given)"
     usd = f"{chip.usd:g} USD a chip-hour (list price on demand, {PRICES_AS_OF})"
+    if not chip.usd:
+        usd = "no price: your own machine"
     if assumed.usd is not None:
         usd = f"{assumed.usd:g} USD a chip-hour (given)"
-    peak = f"{assumed.mfu:.0%} of {chip.flops / 1e12:g} TFLOP/s (peak of bfloat16 or float16)"
+    peak = f"{assumed.mfu:.0%} of {chip.flops / 1e12:g} TFLOP/s ({chip.flops_are})"
     return [peak, watts, usd, f"PUE {assumed.pue:g}", f"{assumed.kg_per_kwh:g} kg CO2e a kWh"]
 
 

@@ -36,6 +36,7 @@ class Chip:
     `watts`: power of one chip, and `watts_are` the source of that. `usd`: one chip-hour on demand.
     `topology`: its name in jax.experimental.topologies, None where that does not describe it.
     `accelerator`: prefix of Cloud TPU's accelerator types, which count `cores` a chip.
+    `flops_are`: what `flops` means, where it is another figure.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Chip:
     topology: str | None = None
     accelerator: str | None = None
     cores: int = 1
+    flops_are: str = "peak of bfloat16 or float16"
 
     def accelerator_type(self, chips: int) -> str | None:
         """Cloud TPU's name of a slice of so many chips: 'v5litepod-256', 'v4-8'; None for a GPU."""
@@ -84,22 +86,25 @@ CHIPS = {
         Chip("a100-80", 312e12, 19.5e12, 80 * GIB, 2.039e12, 300e9, (8,), 400, TDP, 3.43),
         Chip("h100", 989e12, 67e12, 80 * GIB, 3.35e12, 450e9, (8,), 700, TDP, 6.88),
         Chip("h200", 989e12, 67e12, 141 * GIB, 4.8e12, 450e9, (8,), 700, TDP, 7.91),
+        Chip("laptop", 0.4e12, 0.4e12, 16 * GIB, 60e9, 0, (1,), 30, "a guess", 0.0,
+             flops_are="float32 on the CPU, a guess; --chips here measures it"),
     )
 }  # fmt: skip
+OTHER_NAMES = {"cpu": "laptop"}
 
 
-def find_chip(name: str) -> Chip:
+def find_chip(name: str, known: dict[str, Chip] = CHIPS) -> Chip:
     """The chip of a name; raises FirthError, with the nearest name, for an unknown one."""
-    chip = CHIPS.get(name.lower())
+    chip = known.get(OTHER_NAMES.get(name.lower(), name.lower()))
     if chip is None:
-        raise FirthError(f"no chip {name!r}{suggest(name.lower(), CHIPS)}")
+        raise FirthError(f"no chip {name!r}{suggest(name.lower(), known)}")
     return chip
 
 
-def parse_chips(text: str) -> tuple[Chip, int]:
+def parse_chips(text: str, known: dict[str, Chip] = CHIPS) -> tuple[Chip, int]:
     """'v5e:256' or 'v5e:16x16' to the chip and how many; one where no number is given."""
     name, _, count = text.partition(":")
-    chip = find_chip(name)
+    chip = find_chip(name, known)
     try:
         number = math.prod(int(side) for side in count.split("x")) if count else 1
     except ValueError:

@@ -1,12 +1,17 @@
-"""Memory of a run between its steps, from the shapes and shardings of its train state.
+"""Memory of a run: exact between its steps, from the shapes and shardings of its train state.
 
-It leaves out activations: the compiler chooses how many of them live at once, and
-`firth plan --compile` asks it.
+Within a step, activations add to it. Their bytes are an estimate, since the compiler chooses how
+many of them live at once; `firth plan --compile` asks it.
 """
+
+import functools
+import math
+from collections import Counter
 
 import jax
 from jax.sharding import AbstractMesh, AxisType
 
+from firth.models.model import bound
 from firth.run.program import check_rows, lay_out
 from firth.training.optim import frozen_patterns, path_mask
 from firth.training.partition import AXES, leaf_path, mesh_sizes
@@ -59,6 +64,43 @@ def device_bytes(outline, program) -> dict[str, int]:
         "carry": _total(state.carry),
     }
     return {name: size for name, size in sizes.items() if size}
+
+
+def activation_bytes(outlined, params, rows: int) -> int:
+    """About how many bytes the forward pass of so many rows keeps for the backward pass.
+
+    `params` is the tree of parameters or their shapes. It counts what differentiation saves before
+    the compiler sees it, without the parameters themselves, and the largest gradient. The compiler
+    drops what it computes again inside fused loops, so that a step may take less.
+    """
+    objective, model = outlined.objective, outlined.model
+    batch = {
+        name: jax.ShapeDtypeStruct((rows, *leaf.shape[1:]), leaf.dtype)
+        for name, leaf in outlined.batch.items()
+    }
+    losses_of = bound(model, functools.partial(objective.losses, train=True))
+
+    def saved(params, batch, key):
+        batch = objective.corrupt(batch, key)
+        if carry := objective.carry(model, rows):
+            batch |= {"carry": carry}
+
+        def loss(params):
+            return losses_of(params, batch, rngs={"dropout": key})[0]
+
+        return jax.vjp(loss, params)[1]
+
+    key = jax.eval_shape(lambda: jax.random.key(0, impl=outlined.config.rng))
+    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
+    kept = _kinds(jax.eval_shape(saved, params, batch, key)) - _kinds(params)
+    sizes = {kind: math.prod(kind[0]) * kind[1].itemsize for kind in kept}
+    # The gradient of the largest array is there at the same time as the array.
+    return sum(n * sizes[kind] for kind, n in kept.items()) + max(sizes.values(), default=0)
+
+
+def _kinds(tree) -> Counter:
+    """{(shape, dtype): how many leaves}."""
+    return Counter((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree))
 
 
 def _total(tree) -> int:

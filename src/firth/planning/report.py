@@ -64,14 +64,21 @@ def _hardware(where: dict) -> list[str]:
         over = (used - where["hbm"]) / GIB
         lines.append(f"    does not fit: {over:.3f} GiB too much; divide it, --config.mesh.fsdp=2")
     lines += [
-        f"    {'time':<24}{number(where['hours'] / 24):>12} days, "
-        f"{number(where['chip_hours'])} chip-hours",
+        f"    {'time':<24}{_time(where['hours'])}, {number(where['chip_hours'])} chip-hours",
         f"    {'price':<24}{number(where['usd']):>12} USD",
         f"    {'energy':<24}{number(where['kwh']):>12} kWh",
         f"    {'emissions':<24}{number(where['kg']):>12} kg CO2e: {where['compared']}",
         *(f"    assumed: {sentence}" for sentence in where["assumed"]),
     ]
     return lines
+
+
+def _time(hours: float) -> str:
+    """Days; of a short run hours or minutes."""
+    for size, unit in ((24, "days"), (1, "hours")):
+        if hours >= 2 * size:
+            return f"{number(hours / size):>12} {unit}"
+    return f"{number(60 * hours):>12} minutes"
 
 
 def table(plans: dict[str, dict]) -> list[str]:

@@ -13,7 +13,7 @@ from firth.weights.description import NAME, Description, to_json
 
 def describe_run(run, workdir: Path):
     """Write env.txt, and model.json and the tokenizer, which readers of the checkpoints need."""
-    write_text(workdir / "env.txt", describe_environment())
+    write_text(workdir / "env.txt", f"{describe_environment()}steps: {run.steps}\n")
     description = Description(
         spec=run.spec,
         heads=tuple(head for head in run.model.heads if find_head(head).saved),

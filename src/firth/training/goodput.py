@@ -12,7 +12,9 @@ Every second since the first start of the run counts as one of these kinds:
     lost         steps that a restart or a rollback repeated
     dead         from the last sign of life of a process to the start of the next one
 
-The account is stored in goodput.json of the workdir; a restart continues it.
+The account is stored in goodput.json of the workdir; a restart continues it. Its `ended` says how
+the last process ended: "finished", "stopped" or "failed: REASON"; "" while it runs or if it was
+killed.
 """
 
 import contextlib
@@ -50,6 +52,7 @@ class Goodput:
         self.finished = "alive" in account and account["alive"] is None
         if account.get("alive") is not None:
             self.seconds["dead"] += max(began - account["alive"], 0.0)
+        self._ended, self._restored = "", False
         self._kind, self._since = "start", time.perf_counter() - max(time.time() - began, 0.0)
         self._written = 0.0
 
@@ -77,6 +80,23 @@ class Goodput:
         finally:
             self.turn_to(before)
 
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """Write how a block ends, if it stops or fails after the run was restored.
+
+        Before that, nothing is known against the run: perhaps the command was wrong.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if self._restored:
+                stopped = isinstance(error, SystemExit | KeyboardInterrupt)
+                reason = " ".join(f"{error}".split()) or type(error).__name__
+                self._ended = "stopped" if stopped else f"failed: {reason}"
+                with contextlib.suppress(OSError):  # the error itself matters more
+                    self.write()
+            raise
+
     def waiting(self, batches: Iterable) -> Iterator:
         """Yield the same batches; count the wait for each as input."""
         batches = iter(batches)
@@ -89,6 +109,7 @@ class Goodput:
 
     def restored(self, step: int):
         """The run resumes from this step: count the steps after it as lost."""
+        self._restored = True
         counted = self.saved.get(str(step), 0.0)
         self.turn_to(self._kind)
         self.seconds["lost"] += self.seconds["step"] - counted
@@ -142,6 +163,7 @@ class Goodput:
                 "restarts": self.restarts,
                 "saved": {step: round(seconds, 3) for step, seconds in self.saved.items()},
                 "alive": None if finished else time.time(),
+                "ended": "finished" if finished else self._ended,
             }
             write_text(self.path, json.dumps(account, indent=1) + "\n")
 

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Journal:
         if tensorboard:
             from tensorboardX import SummaryWriter
 
+            self.is_first = not any(Path(workdir).glob("events.out.tfevents.*"))
             self.events = SummaryWriter(
                 str(workdir), purge_step=start + 1, flush_secs=30, filename_suffix=f".{start}"
             )
@@ -45,6 +47,24 @@ class Journal:
             return
         lines = [line for line, entry in _whole_lines(self.path) if entry["step"] <= start]
         write_text(self.path, "".join(line + "\n" for line in lines))
+
+    def describe(self, fields: dict, metrics: Iterable[str]):
+        """Show a config in TensorBoard, as text and as hyperparameters, once in the life of a run.
+
+        `fields` is {dotted name: value}; `metrics` are the tags that the table of hyperparameters
+        shows beside them.
+        """
+        if not self.events or not self.is_first:
+            return
+        from tensorboardX.summary import hparams
+
+        rows = [f"| {name} | {value!r} |" for name, value in fields.items()]
+        self.events.add_text("config", "\n".join(["| field | value |", "|---|---|", *rows]), 0)
+        plain = {k: v if isinstance(v, str | int | float) else str(v) for k, v in fields.items()}
+        experiment, session, _ = hparams(plain, dict.fromkeys(metrics, 0.0))
+        for summary in (experiment, session):
+            self.events.file_writer.add_summary(summary, 0)
+        self.events.flush()
 
     def write(self, step: int, values: dict[str, float | str]):
         """Record {tag: value} at this step; non-finite values become null in the JSON."""

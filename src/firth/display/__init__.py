@@ -1,0 +1,1 @@
+"""What a person looks at: tables of runs, their curves, and the fields of recipes."""

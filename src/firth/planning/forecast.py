@@ -1,0 +1,95 @@
+"""What a run takes on this machine: memory before it compiles, and time after ten steps."""
+
+import jax
+
+from firth.display.table import duration
+from firth.planning import here, memory
+from firth.planning.hardware import GIB
+from firth.planning.report import words
+from firth.run.outline import Outline
+
+STEPS = 10  # how many steps are timed
+DAY = 24 * 3600.0
+
+
+def announce(config, run, program, mesh, bar) -> None:
+    """Say how many steps and tokens a run has, and about how much memory it needs.
+
+    A warning follows if that is more than there is. A quiet `bar` spares the work.
+    """
+    if bar.quiet:
+        return
+    batch = shapes(config, run)
+    rows, length = batch["tokens"].shape
+    outlined = Outline(config, run.spec, run.model, run.objective, batch)
+    devices = mesh.local_mesh.size
+    if cpu := jax.default_backend() == "cpu":
+        room, where, share = here.available(), "free here", devices
+    else:
+        stats = mesh.local_devices[0].memory_stats() or {}
+        room, where, share = stats.get("bytes_limit", 0), "a device", 1
+    state = share * sum(memory.device_bytes(outlined, program).values())
+    per_device = rows // (mesh.shape["data"] * mesh.shape["fsdp"] * config.accumulate)
+    kept = share * memory.activation_bytes(outlined, program.state.params, max(per_device, 1))
+    steps = bar.total - bar.step
+    of = f" of {size(room)} {where}" if room else ""
+    bar.say(
+        f"{steps:,} steps of {rows:,} x {length:,} tokens, {words(steps * rows * length)} in all; "
+        f"memory{' of all devices' if cpu and devices > 1 else ''}: {size(state)} for the state "
+        f"and about {size(kept)} for activations{of}"
+    )
+    if room and state + kept > room:
+        bar.say(
+            "warning: that is more memory than there is. Set a smaller --config.batch_size, "
+            f"--config.accumulate above {config.accumulate}, or --config.model.remat=full"
+        )
+
+
+def shapes(config, run) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes of a global batch; of a labelled task, those of its longest rows."""
+    longest = config.data.length if run.task else None
+    return {
+        name: jax.ShapeDtypeStruct(
+            (config.batch_size, *((longest,) if longest and rows.ndim == 2 else rows.shape[1:])),
+            rows.dtype,
+        )
+        for name, rows in run.batch(0).items()
+    }
+
+
+class Forecast:
+    """Says once how long the rest of a run takes: after ten steps, the compiling one left out.
+
+    `clock` is the run's Goodput. A warning follows if it is more than a day.
+    """
+
+    def __init__(self, bar, clock, first: int, last: int):
+        self.bar, self.clock, self.first, self.last = bar, clock, first, last
+        self.began = 0.0
+
+    def after(self, step: int):
+        """Step number `step` is done."""
+        if step == self.first + 1:
+            self.began = self._worked()
+        left = self.last - step
+        if step != self.first + 1 + STEPS or not left:
+            return
+        each = (self._worked() - self.began) / STEPS
+        self.bar.say(
+            f"about {duration(left * each)} for the other {left:,} steps at {each:.3g} s a step, "
+            "evaluation not counted"
+        )
+        if left * each > DAY:
+            self.bar.say(
+                "warning: that is more than a day. In an hour this machine takes "
+                f"{3600 / each:,.0f} steps (--config.steps); a smaller recipe or batch takes more"
+            )
+
+    def _worked(self) -> float:
+        self.clock.total()
+        return sum(self.clock.seconds[kind] for kind in ("step", "input", "logging"))
+
+
+def size(count: float) -> str:
+    """ "3.2 GiB", "312 MiB"."""
+    return f"{count / GIB:.2g} GiB" if count >= GIB else f"{count / 2**20:.0f} MiB"

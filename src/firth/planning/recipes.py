@@ -1,0 +1,144 @@
+"""Recipes as a person reads them: what each is, what it needs, and every field with its comment."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from firth import recipe
+from firth.display import annotations
+from firth.errors import FirthError
+from firth.models.model import family
+from firth.planning import memory
+from firth.run.outline import outline
+
+
+def describe_all() -> list[dict]:
+    """What each shipped recipe is; `describe` without its fields, and the sizes it knows.
+
+    sizes: {size: parameters that it trains}, heads and a second model included; {} where the
+    recipe has no sizes. BERT's 24 miniatures count as one, "6x512".
+    """
+    return [_overview(name) for name in recipe.shipped()]
+
+
+def _overview(name: str) -> dict:
+    config, path = recipe.read_recipe(name), recipe.SHIPPED / name
+    arguments = annotations.arguments(path)
+    body = config.model.get("family")
+    sizes = family(body).SIZES if body and "size" in arguments else ()
+    named = [size for size in sizes if not size[0].isdigit()]
+    return {
+        "recipe": name,
+        "title": annotations.read_source(path).title,
+        "arguments": arguments,
+        "needs": needs(config),
+        "miniatures": len(sizes) - len(named),
+        "sizes": {size: parameters(f"{name}:{size}") for size in named},
+    }
+
+
+def needs(config) -> list[str]:
+    """What a run of this recipe needs, in words."""
+    found = []
+    if config.data.get("task"):
+        found.append("labelled examples (GLUE's files, data.train, or a TFDS dataset)")
+    if config.model.get("from_init"):
+        found.append("weights (init=DIR)")
+    if "store" in config.data:
+        found.append("a store (data.store, made by firth prepare)")
+    if "teacher" in config.objective:
+        found.append("a teacher (teacher=DIR)")
+    return found
+
+
+def parameters(name: str) -> int:
+    """How many parameters a pretraining recipe trains; nothing is computed."""
+    # Scanned layers are as many parameters as others, and are traced once.
+    outlined = outline(recipe.read_recipe(name, ["--config.model.scan=True"]))
+    tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    shapes = jax.eval_shape(outlined.model.init, jax.random.key(0), tokens)["params"]
+    return sum(part["trained"] for part in memory.parameters(outlined, shapes).values())
+
+
+def describe(name: str) -> dict:
+    """One recipe, Firth's or the user's own: `FILE[:ARGUMENTS]`.
+
+    Returns `recipe`, `title` (the first line of its docstring), `arguments` ({name: default}),
+    `needs` and `fields`: {dotted name: {"value": ..., "comment": ...}}. Raises FirthError as
+    `recipe.read_recipe` does.
+    """
+    config = recipe.read_recipe(name)
+    path = Path(recipe.find_recipe(name).partition(":")[0])
+    comments = annotations.comments_of(path)
+    try:
+        count = parameters(name)
+    except FirthError:  # it fine-tunes, or leaves open what its body needs
+        count = None
+    return {
+        "recipe": name,
+        "title": annotations.read_source(path).title,
+        "arguments": annotations.arguments(path),
+        "needs": needs(config),
+        "parameters": count,
+        "fields": {
+            field: {"value": value, "comment": comments.get(field, "")}
+            for field, value in sorted(recipe.flatten(config).items(), key=_place)
+        },
+    }
+
+
+def _place(item: tuple[str, object]) -> tuple[str, str]:
+    """Fields of the run come first, then those of each section."""
+    section, point, field = item[0].partition(".")
+    return (section, field) if point else ("", section)
+
+
+def page(found: dict) -> list[str]:
+    """A recipe as text: what it is, then a line for each field."""
+    lines = [f"{found['recipe']}   {found['title']}"]
+    if found["arguments"]:
+        lines.append("  arguments: " + ", ".join(f"{k}={v}" for k, v in found["arguments"].items()))
+    lines += [f"  needs: {', '.join(found['needs'])}"] if found["needs"] else []
+    if found["parameters"]:
+        lines.append(f"  trains {found['parameters']:,} parameters")
+    shown = {name: _shown(field["value"]) for name, field in found["fields"].items()}
+    wide = max(map(len, shown))
+    values = max(len(value) for value in shown.values() if len(value) <= 24)
+    section = None
+    for name, value in shown.items():
+        if section != (section := name.partition(".")[0] if "." in name else ""):
+            lines.append("")
+        comment = found["fields"][name]["comment"]
+        lines.append(f"  {name:<{wide}}  {value:<{values}}  {comment}".rstrip())
+    return [
+        *lines,
+        "",
+        "  change any of them: firth train --config "
+        f"{found['recipe']} --workdir DIR --config.FIELD=VALUE",
+    ]
+
+
+def _shown(value) -> str:
+    """A value as one gives it on the command line."""
+    if isinstance(value, list):
+        return f"({', '.join(map(repr, value))})"
+    return '""' if value == "" else str(value)
+
+
+def table(found: list[dict]) -> list[str]:
+    """The recipes as text, three lines each."""
+    lines = []
+    for entry in found:
+        sizes = [f"{size} ({_millions(count)})" for size, count in entry["sizes"].items()]
+        if entry["miniatures"]:
+            sizes.append(f"{entry['miniatures']} miniatures (6x512)")
+        lines += [f"{entry['recipe']:<20} {entry['title']}"]
+        lines += [f"{'':<20}   sizes: {', '.join(sizes)}"] if sizes else []
+        lines += [f"{'':<20}   needs: {', '.join(entry['needs'])}"]
+    notes = ["A size's number: the parameters that are trained, heads and generator included."]
+    return [*lines, "", *notes, "Every field of one: firth recipes bert.py:mini"]
+
+
+def _millions(count: int) -> str:
+    return f"{count / 1e6:.3g}M" if count < 1e9 else f"{count / 1e9:.3g}B"
