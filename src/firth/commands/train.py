@@ -4,6 +4,7 @@ firth train --config bert.py:mini --workdir runs/mini --config.data.store=store/
 """
 
 import importlib
+import sys
 
 from firth import recipe
 from firth.commands.arguments import example
@@ -55,5 +56,6 @@ def main(argv: list[str]) -> int:
             if config.get("seeds"):
                 train_seeds(config, workdir, train)
             else:
-                train(config, workdir, process_start())
+                own = sys.argv[1:] == ["train", *argv]  # this process is this command alone
+                train(config, workdir, process_start() if own else None)
     return 0

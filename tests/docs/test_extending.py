@@ -2,17 +2,13 @@
 
 import json
 import random
-import re
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.pages import run_page
 
-from firth.cli import main
-
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
-BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 WORDS = [
     "the",
     "a",
@@ -66,14 +62,7 @@ def journal(workdir: Path) -> list[dict]:
 
 @pytest.mark.slow
 def test_the_page_does_what_it_says(folder):
-    for kind, block in BLOCK.findall(PAGE.read_text()):
-        if kind == "python":
-            name = re.match(r"# (\w+\.py)\n", block)[1]
-            (folder / name).write_text(block)
-            continue
-        for command in block.replace("\\\n", " ").splitlines():
-            verb, *argv = shlex.split(command)
-            assert verb == "firth" and main([*argv, *extra(argv)]) == 0, command
+    run_page(PAGE, folder, extra)
     runs = {path.name: journal(path) for path in (folder / "runs").iterdir()}
     assert runs.keys() == {"moved", "head", "sentences", "moods", "fnet", "watched"}
     assert all(lines[-1]["step"] == STEPS for lines in runs.values())

@@ -1,0 +1,105 @@
+"""Every block of the pages runs, in its order: in one folder, on small texts and with few steps."""
+
+import csv
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.pages import run, run_page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = ("index", "pretrain", "finetune", "predict", "vectors", "look", "recipes", "devices")
+PAGES += ("storage", "plan")
+# Pages without a command that is to be run here; the blocks of the last two run elsewhere.
+READ = ("coming-from", "results", "errors", "map", "departures", "api", "tpu", "extending")
+FOLLOWS = {"predict": "finetune"}  # in whose folder it goes on
+NOUNS, VERBS = ("cat", "dog", "vase", "bird", "river"), ("broke", "sat", "ran", "sang")
+
+
+def sentence(rng: random.Random) -> str:
+    return f"The {rng.choice(NOUNS)} {rng.choice(VERBS)} on the {rng.choice(NOUNS)}."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The folder in which a reader of the pages works: a corpus, labels, new texts."""
+    folder, rng = tmp_path_factory.mktemp("pages") / "reader", random.Random(0)
+    folder.mkdir()
+    documents = [" ".join(sentence(rng) for _ in range(12)) for _ in range(60)]
+    (folder / "corpus.txt").write_text("\n\n".join(documents) + "\n")
+    lines = [sentence(rng) for _ in range(400)]
+    for name, part in (
+        ("train.txt", lines[:320]),
+        ("test.txt", lines),
+        ("sentences.txt", lines[:8]),
+    ):
+        (folder / name).write_text("\n".join(part) + "\n")
+    write_labels(folder / "train.csv", 40)
+    write_labels(folder / "test.csv", 12)
+    (folder / "new.csv").write_text('id,text\n17,"A waste of time, and of talent."\n18,A joy.\n')
+    return folder
+
+
+def write_labels(path: Path, count: int):
+    rng = random.Random(count)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for number in range(count):
+            label = ("negative", "positive")[number % 2]
+            writer.writerow([f"{sentence(rng)} It was {label} {number}.", label])
+
+
+def extra(argv: list[str]) -> list[str]:
+    """What makes a command small enough for a test; the last of two values counts."""
+    verb, whole = argv[0], " ".join(argv)
+    if verb == "prepare" and "--vocab-size" in whole:
+        return ["--vocab-size=150"] if "--train-tokenizer word " not in f"{whole} " else []
+    if verb != "train" or "--config" not in whole:
+        return []
+    fields = {"batch_size": 8, "eval.batch_size": 8, "log_every": 2, "progress": False}
+    fields |= {"data.loader": "thread"}
+    if "finetune.py" not in whole:
+        fields |= {"steps": 6, "data.heldout": 0.2, "eval.batches": 1, "eval.every": 3}
+        fields |= {"until": 4} if "until=" in whole else {}
+        fields |= {"data.length": 32} if "length=" not in whole else {}
+    return [f"--config.{name}={value}" for name, value in fields.items()]
+
+
+def test_every_page_is_run_or_named_as_one_to_read():
+    assert {path.stem for path in DOCS.glob("*.md")} == {*PAGES, *READ}
+    for name in set(READ) - {"tpu", "extending"}:
+        assert "```sh" not in (DOCS / f"{name}.md").read_text(), name
+
+
+def test_the_navigation_names_every_page():
+    named = re.findall(r": ([\w-]+)\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted({*PAGES, *READ})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_does_what_it_says(folder, monkeypatch, capsys, name):
+    place = folder.parent / FOLLOWS.get(name, name)
+    if name not in FOLLOWS:
+        shutil.copytree(folder, place)
+    monkeypatch.chdir(place)
+    if name == "finetune":  # its file makes thousands of rows
+        monkeypatch.setattr("helpers.pages.run", shrink)
+    commands = run_page(DOCS / f"{name}.md", place, extra)
+    assert len(commands) >= 1
+    if name == "predict":
+        head = (place / "labelled.csv").read_text().splitlines()[0]
+        assert head == "id,text,label,p_negative,p_positive"
+
+
+def shrink(line: str, extra):
+    """Run a line; the labels that the page's own file makes are too many for a test."""
+    run(line, extra)
+    if line == "python snippets.py":
+        assert len(Path("train.csv").read_text().splitlines()) > 500
+        write_labels(Path("train.csv"), 40)
+        write_labels(Path("test.csv"), 12)
