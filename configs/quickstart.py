@@ -1,21 +1,24 @@
-"""The pretraining of the quick start: BERT-mini, MLM and NSP, a few minutes on two CPU cores.
+"""The pretraining of the quick start: a tiny modern encoder, a few minutes on two CPU cores.
 
     firth train --config quickstart.py --workdir quickstart/pretrained \\
         --config.data.store=quickstart/store
 
-Expected on 25,000 film reviews with their own vocabulary of 8,000 pieces: the masked-LM loss falls
-from 9.0 to under 7; a word that knows its company takes the hours of `bert.py`.
+Three layers of ModernBERT's body, masked LM, on 25,000 film reviews with their own vocabulary of
+8,000 pieces. Many small steps at a high rate: so it learns words and their company within minutes,
+which BERT's rate and depth would take hours for. Expected: a held-out masked perplexity under 180
+(single words: about 700), and blanks filled with words that fit.
 """
 
-from firth.configs import bert
+from firth.configs import modernbert
 
 
 def get_config(arg=None):
     del arg
-    c = bert.get_config("mini,length=64")
-    c.update(steps=240, batch_size=64, log_every=10)
-    c.objective.max_predictions = 10
-    c.schedule.update(lr=1e-3, warmup=0.1)
-    c.eval.update(every=80, batch_size=64, batches=8)
+    c = modernbert.get_config("tiny,length=64")
+    c.update(steps=3200, batch_size=16, log_every=20)
+    c.objective.update(rate=0.2, max_predictions=13)
+    c.optimizer.weight_decay = 0.1
+    c.schedule.update(lr=4e-3, warmup=0.05)
+    c.eval.update(every=800, batch_size=64, batches=16)
     c.checkpoint.update(every=0, minutes=2.0)
     return c

