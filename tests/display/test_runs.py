@@ -117,9 +117,12 @@ def test_what_is_a_run_and_what_is_none(tmp_path):
     published = tmp_path / "published"
     published.mkdir()
     (published / "config.json").write_text('{"model_type": "bert"}')
+    elsewhere = make_workdir(tmp_path.with_name(f"{tmp_path.name}-disk") / "run")
+    (tmp_path / "linked").symlink_to(elsewhere)
     (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     found = [str(run.path.relative_to(tmp_path)) for run in find_runs([tmp_path])]
-    assert found == ["a", "b/deep/run"]
+    assert found == ["a", "b/deep/run", "linked"]
     assert [run.path for run in find_runs([begun, tmp_path / "a"])] == [begun]
 
 

@@ -30,7 +30,8 @@ def main(argv: list[str]) -> int:
     assumed = check(args)
     jax.config.update("jax_platforms", "cpu")  # a plan must not take the accelerator of its host
     chips = args.chips.split(",")
-    known = CHIPS | ({"here": here.measured()} if "here" in chips else {})
+    is_here = any(item.partition(":")[0] == "here" for item in chips)
+    known = CHIPS | ({"here": here.measured()} if is_here else {})
     hardware = [parse_chips(item, known) for item in chips]
     plans, compiled = {}, []
     for name in args.config:

@@ -25,6 +25,7 @@ FORMATS = (".png", ".svg", ".pdf")
 AXES = {"step": "step", "tokens": "tokens, padding included", "hours": "hours of running"}
 # Okabe and Ito's colours: readers with any kind of colour vision can tell them apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKS = 20  # markers of a line, at most
 LINES, MARKERS = ("-", "--", ":", "-."), "os^Dv*"
 NAMES = {
     "mlm_loss": "masked-LM loss (nats)",
@@ -169,7 +170,6 @@ def _unknown(metric: str, journals: list[list[dict]]) -> str:
 def _figure(runs: Sequence[Run], panels: dict[str, list[list[Curve]]], x: str):
     """The figure of panels, {metric: curves of each run}."""
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
     from matplotlib.ticker import EngFormatter
 
     across = min(len(panels), 2)
@@ -196,13 +196,21 @@ def _figure(runs: Sequence[Run], panels: dict[str, list[list[Curve]]], x: str):
     if len(runs) == 1:
         drawn.suptitle(f"{runs[0].name}   {runs[0].recipe}", fontsize="medium")
     else:
-        named = zip(labels(runs), styles, strict=True)
-        handles = [Line2D([], [], color=c, linestyle=s, lw=2.5, label=n) for n, (s, c) in named]
-        columns = max(
-            1, min(len(runs), int(12 * across / max(len(h.get_label()) for h in handles)))
-        )
-        drawn.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
+        _name_runs(drawn, runs, styles)
     return drawn
+
+
+def _name_runs(drawn, runs: Sequence[Run], styles: list[tuple[str, str]]) -> None:
+    """Put a legend above the panels that says which run has which colour, and make room for it."""
+    from matplotlib.lines import Line2D
+
+    named = zip(labels(runs), styles, strict=True)
+    handles = [Line2D([], [], color=c, linestyle=s, lw=2.5, label=n) for n, (s, c) in named]
+    longest = max(len(handle.get_label()) for handle in handles)
+    columns = max(1, min(len(runs), int(14 * drawn.get_figwidth()) // (longest + 8)))
+    drawn.set_figheight(drawn.get_figheight() + 0.2 * math.ceil(len(runs) / columns))
+    where = dict(loc="outside upper center", ncols=columns)
+    drawn.legend(handles=handles, frameon=False, fontsize="small", **where)
 
 
 def _markers(panel: list[list[Curve]]) -> dict[str, str]:
@@ -214,7 +222,8 @@ def _markers(panel: list[list[Curve]]) -> dict[str, str]:
 def _draw(axes, curves: list[Curve], markers: dict, factor: int, line: str, colour: str) -> None:
     for curve in curves:
         if curve.held_out:
-            style = dict(lw=1.8, marker=markers[curve.held_out], markersize=4.5)
+            every = math.ceil(len(curve.x) / MARKS)
+            style = dict(lw=1.8, marker=markers[curve.held_out], markersize=4.5, markevery=every)
         else:  # a line of one point could not be seen
             style = dict(lw=1, alpha=0.55, marker="." if len(curve.x) == 1 else None)
         axes.plot(factor * curve.x, curve.y, color=colour, linestyle=line, **style)

@@ -75,18 +75,22 @@ def find_runs(folders: Iterable[str | os.PathLike]) -> list[Run]:
     A run that cannot be read has the state "damaged" and a reason. Raises FirthError for a folder
     that does not exist, and for a URL.
     """
-    found = {}
+    found, seen = {}, set()
     for folder in folders:
         if is_url(folder):
             raise FirthError(f"{folder} is a URL; copy the run to a local folder to look at it")
         if not Path(folder).is_dir():
             raise FirthError(f"{folder}: no such folder; name a folder of runs, or a workdir")
-        for run in _below(Path(folder)):
+        for run in _below(Path(folder), seen):
             found.setdefault(run.path.resolve(), run)
     return list(found.values())
 
 
-def _below(folder: Path) -> Iterator[Run]:
+def _below(folder: Path, seen: set[Path]) -> Iterator[Run]:
+    """The runs in and below a folder; `seen` are the folders looked at, for links that loop."""
+    if folder.resolve() in seen:
+        return
+    seen.add(folder.resolve())
     try:
         names = {entry.name: entry for entry in os.scandir(folder)}
     except OSError as error:
@@ -96,12 +100,8 @@ def _below(folder: Path) -> Iterator[Run]:
     if is_run:
         yield read_run(folder)
         return
-    inner = sorted(
-        name
-        for name, entry in names.items()
-        if not name.startswith(".") and entry.is_dir(follow_symlinks=False)
-    )
-    runs = [run for name in inner for run in _below(folder / name)]
+    inner = sorted(n for n, entry in names.items() if not n.startswith(".") and entry.is_dir())
+    runs = [run for name in inner for run in _below(folder / name, seen)]
     if "summary.json" in names and any(name.startswith("seed-") for name in inner):
         yield _seeds(folder, [run for run in runs if run.path.parent == folder])
     yield from runs

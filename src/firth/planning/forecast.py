@@ -2,6 +2,7 @@
 
 import jax
 
+from firth.data.views import view_config
 from firth.display.table import duration
 from firth.planning import here, memory
 from firth.planning.hardware import GIB
@@ -17,9 +18,9 @@ def announce(config, run, program, mesh, bar) -> None:
 
     A warning follows if that is more than there is. A quiet `bar` spares the work.
     """
-    if bar.quiet:
+    if bar.quiet or bar.step == bar.total:
         return
-    batch = shapes(config, run)
+    batch = shapes(config, run, bar.step)
     rows, length = batch["tokens"].shape
     outlined = Outline(config, run.spec, run.model, run.objective, batch)
     devices = mesh.local_mesh.size
@@ -35,8 +36,8 @@ def announce(config, run, program, mesh, bar) -> None:
     of = f" of {size(room)} {where}" if room else ""
     bar.say(
         f"{steps:,} steps of {rows:,} x {length:,} tokens, {words(steps * rows * length)} in all; "
-        f"memory{' of all devices' if cpu and devices > 1 else ''}: {size(state)} for the state "
-        f"and about {size(kept)} for activations{of}"
+        f"memory{' of all devices' if cpu and devices > 1 else ''}: {size(state)} for parameters, "
+        f"gradients and optimiser, about {size(kept)} for activations{of}"
     )
     if room and state + kept > room:
         bar.say(
@@ -45,15 +46,17 @@ def announce(config, run, program, mesh, bar) -> None:
         )
 
 
-def shapes(config, run) -> dict[str, jax.ShapeDtypeStruct]:
-    """The shapes of a global batch; of a labelled task, those of its longest rows."""
-    longest = config.data.length if run.task else None
+def shapes(config, run, step: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes of a global batch; of a labelled task, the batch of `step` with longest rows."""
+    if run.task:
+        length = (config.data.length,)
+        batch = run.batch(step).items()
+        fields = {name: (length * (rows.ndim - 1), rows.dtype) for name, rows in batch}
+    else:
+        fields = view_config(config.data).fields
     return {
-        name: jax.ShapeDtypeStruct(
-            (config.batch_size, *((longest,) if longest and rows.ndim == 2 else rows.shape[1:])),
-            rows.dtype,
-        )
-        for name, rows in run.batch(0).items()
+        name: jax.ShapeDtypeStruct((config.batch_size, *shape), dtype)
+        for name, (shape, dtype) in fields.items()
     }
 
 
