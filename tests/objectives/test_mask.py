@@ -274,6 +274,14 @@ def test_a_word_longer_than_the_count_is_never_cut():
     assert set(chosen(*select(keys(50), candidates, starts, np.full(50, 5)))) == {(1, 2, 3, 4, 5)}
 
 
+def test_what_may_not_be_masked_ends_a_word():
+    candidates, starts = np.ones((50, 5), bool), np.zeros((50, 5), bool)
+    candidates[:, [0, 3]] = False
+    starts[:, 1] = True  # of the words 1 2 and 4, between which stands a token that is no start
+    select = jit(functools.partial(mask.select_words, slots=5))
+    assert set(chosen(*select(keys(50), candidates, starts, np.full(50, 2)))) == {(1, 2), (4,)}
+
+
 # --------------------------------------------------------------------------------------- keying
 
 

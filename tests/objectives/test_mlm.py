@@ -133,6 +133,15 @@ def test_weights_are_those_of_the_metrics(model, params, clean, value_and_gradie
             assert float(weight) == float(metrics[f"{term}_loss"][1]) > 0
 
 
+def test_rows_of_padding_weigh_nothing(clean):
+    padded = dict(clean, mask=clean["mask"].copy())
+    padded["mask"][-2:] = False
+    weights = OBJECTIVE.weights(corrupted(padded))
+    assert float(weights["nsp"]) == B - 2
+    of_texts = OBJECTIVE.weights({k: v[:-2] for k, v in corrupted(clean).items()})
+    assert float(weights["mlm"]) == float(of_texts["mlm"])
+
+
 def test_sums_and_weights_of_parts_add_up_to_the_whole(model, params, clean):
     batch = corrupted(clean)
     run = jit(lambda b: losses(model, params, b)[0])

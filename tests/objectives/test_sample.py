@@ -36,3 +36,10 @@ def test_a_certain_class_is_always_drawn():
     logits = jnp.zeros((100, 300)).at[:, 299].set(200.0)
     uniform = jax.random.uniform(jax.random.key(3), (100, 2))
     assert (np.asarray(sample(logits, uniform)) == 299).all()
+
+
+def test_a_constant_beyond_the_exponential_changes_nothing():
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(200, 37)), jnp.float32)
+    uniform = jax.random.uniform(jax.random.key(4), (200, 2))
+    far = sample(jnp.round(logits * 64) / 64 + 512, uniform)  # numbers that float32 holds exactly
+    assert (np.asarray(far) == np.asarray(sample(jnp.round(logits * 64) / 64, uniform))).all()
