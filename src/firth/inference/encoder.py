@@ -201,7 +201,7 @@ class Encoder:
 
         Args:
           texts: a string, a pair (a tuple of two), or a list of strings and pairs.
-          top: how many probabilities a prediction holds, the likeliest first; None: all.
+          top: how many probabilities a prediction holds at most, the likeliest first; None: all.
           options: `batch_size` (32), `max_length` (as in training), `long` ("truncate", or
             "average" over windows), `stride` (tokens between windows).
 

@@ -6,6 +6,7 @@ that are not UTF-8 and a damaged archive each raise a `FirthError` that names fi
 
 import contextlib
 import csv
+import difflib
 import gzip
 import json
 import lzma
@@ -69,15 +70,10 @@ def read_table(
         malformed CSV or JSON, a damaged archive or an unknown format.
     """
     path = Path(path)
-    kind = (path.with_suffix("") if path.suffix in _OPEN else path).suffix
-    if kind == ".jsonl":
+    if _kind(path) == ".jsonl":
         return _read_jsonl(path, required, optional)
-    if kind not in (".csv", ".tsv"):
-        raise FirthError(f"{path}: expected .csv, .tsv or .jsonl (plain, .gz or .xz), not {kind!r}")
-    records = csv_records(path) if kind == ".csv" else tsv_records(path)
-    names = list(header) or next(records, (1, []))[1]
-    if not names:
-        raise FirthError(f"{path}: is empty; expected a header line and a row an example")
+    records = _records(path)
+    names = list(header) or _names(path, records)
     wanted = present(f"{path}:1", required, optional, names)
     places = [names.index(name) for name in wanted]
     columns, rows, skipped = [[] for _ in wanted], [], 0
@@ -94,6 +90,39 @@ def read_table(
     return Table(str(path), columns, np.array(rows, np.int64), skipped)
 
 
+def read_header(path: str | Path) -> list[str]:
+    """The names of all columns: those of the header line, or of the first row of JSONL.
+
+    Raises FirthError as `read_table` does, for what stands at the beginning of the file.
+    """
+    path = Path(path)
+    if _kind(path) != ".jsonl":
+        return _names(path, _records(path))
+    for _, record in json_records(path):
+        return list(record)
+    raise FirthError(f"{path}: is empty; expected a row an example")
+
+
+def _kind(path: Path) -> str:
+    """The extension, without that of an archive; FirthError for an unknown one."""
+    kind = (path.with_suffix("") if path.suffix in _OPEN else path).suffix
+    if kind not in (".csv", ".tsv", ".jsonl"):
+        raise FirthError(f"{path}: expected .csv, .tsv or .jsonl (plain, .gz or .xz), not {kind!r}")
+    return kind
+
+
+def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    return csv_records(path) if _kind(path) == ".csv" else tsv_records(path)
+
+
+def _names(path: Path, records) -> list[str]:
+    """The fields of the next record, which is the header."""
+    names = next(records, (1, []))[1]
+    if not names:
+        raise FirthError(f"{path}: is empty; expected a header line and a row an example")
+    return names
+
+
 def _read_jsonl(path: Path, required: Sequence[str], optional: Sequence[str]) -> Table:
     columns, rows = {}, []
     for line, record in json_records(path):
@@ -108,10 +137,15 @@ def _read_jsonl(path: Path, required: Sequence[str], optional: Sequence[str]) ->
 
 
 def present(at: str, required: Sequence[str], optional: Sequence[str], names) -> list[str]:
-    """The required columns and the optional ones in `names`; FirthError if one is missing."""
+    """The required columns and the optional ones in `names`; FirthError if one is missing.
+
+    The error lists the names there are, those like the missing one first.
+    """
     for name in required:
         if name not in names:
-            raise FirthError(f"{at}: no column {name!r}; there are: {listed(names)}")
+            near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+            there = listed(dict.fromkeys([*near, *names]))
+            raise FirthError(f"{at}: no column {name!r}; there are: {there}")
     return [*required, *(name for name in optional if name in names)]
 
 
