@@ -1,6 +1,6 @@
 """`firth predict`: label texts by a fine-tuned model.
 
-firth predict --model runs/reviews --input new.csv --output labelled.csv
+firth predict --model runs/snippets --input new.csv --output labelled.csv
 """
 
 import argparse
