@@ -110,13 +110,6 @@ def add_errors(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_dtype(parser: argparse.ArgumentParser) -> None:
-    """Add `--dtype`, for the computation."""
-    parser.add_argument(
-        "--dtype", choices=("float32", "bfloat16"), help="of the computation (float32)"
-    )
-
-
 def add_texts(parser: argparse.ArgumentParser) -> None:
     """Add what says how a classifier reads a file of texts."""
     from firth.data.tasks.rows import FORMATS  # late: they need numpy, which other verbs may not
@@ -135,6 +128,13 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
     add_errors(parser)
 
 
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Add `--dtype`, for the computation."""
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), help="of the computation (float32)"
+    )
+
+
 def check_output(path: str) -> Path:
     """The path of a file to write; FirthError if it is a folder or its folder does not exist."""
     output = Path(path)
@@ -150,14 +150,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def names(text: str) -> list[str]:
-    """An argparse type: names separated by commas."""
-    return [name.strip() for name in text.split(",")]
-
-
 def integers(text: str) -> list[int]:
     """An argparse type: integers separated by commas."""
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list like -4,-3,-2,-1") from None
+
+
+def names(text: str) -> list[str]:
+    """An argparse type: names separated by commas."""
+    return [name.strip() for name in text.split(",")]

@@ -175,6 +175,34 @@ class Encoder:
             attentions=attended if attentions else None,
         )
 
+    @functools.cached_property
+    def classifier(self):
+        """Its classifier; a FirthError says what to do where it has none."""
+        from firth.inference.predictions.classifier import Classifier
+
+        return Classifier(self)
+
+    def predict(self, texts: Text | Sequence[Text], *, top: int | None = None, **options) -> list:
+        """The labels of texts with their probabilities, or their scores.
+
+            encoder = firth.load("runs/snippets")
+            encoder.predict("A waste of time.")  # [Prediction('negative', 0.9817)]
+            encoder.predict([("a text", "its pair")])[0].probabilities
+
+        Args:
+          texts: a string, a pair (a tuple of two), or a list of strings and pairs.
+          top: how many probabilities a prediction holds at most, the likeliest first; None: all.
+          options: `batch_size` (32), `max_length` (as in training), `long` ("truncate", or
+            "average" over windows), `stride` (tokens between windows).
+
+        Returns one `firth.inference.predictions.classifier.Prediction` for each text, in order:
+        `label`, `probability` and `probabilities` {label: p}, or `score`. Raises FirthError as
+        `firth.inference.predictions.classifier.predict` does.
+        """
+        from firth.inference.predictions.classifier import predict
+
+        return predict(self, texts, top=top, **options)
+
     def fill(self, texts: Text | Sequence[Text], *, top: int = 5, targets=None) -> list:
         """The likeliest tokens for each mask of the texts; see `firth.inference.fill.fill`.
 
@@ -206,34 +234,6 @@ class Encoder:
         from firth.inference.generate import generate
 
         return generate(self, texts, **settings)
-
-    @functools.cached_property
-    def classifier(self):
-        """Its classifier; a FirthError says what to do where it has none."""
-        from firth.inference.predictions.classifier import Classifier
-
-        return Classifier(self)
-
-    def predict(self, texts: Text | Sequence[Text], *, top: int | None = None, **options) -> list:
-        """The labels of texts with their probabilities, or their scores.
-
-            encoder = firth.load("runs/reviews")
-            encoder.predict("A waste of time.")  # [Prediction('negative', 0.9817)]
-            encoder.predict([("a text", "its pair")])[0].probabilities
-
-        Args:
-          texts: a string, a pair (a tuple of two), or a list of strings and pairs.
-          top: how many probabilities a prediction holds, the likeliest first; None: all.
-          options: `batch_size` (32), `max_length` (as in training), `long` ("truncate", or
-            "average" over windows), `stride` (tokens between windows).
-
-        Returns one `firth.inference.predictions.classifier.Prediction` for each text, in order:
-        `label`, `probability` and `probabilities` {label: p}, or `score`. Raises FirthError as
-        `firth.inference.predictions.classifier.predict` does.
-        """
-        from firth.inference.predictions.classifier import predict
-
-        return predict(self, texts, top=top, **options)
 
     def tokenise(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
         """(ids int32 [n] with special tokens, where the second text begins) of each text.

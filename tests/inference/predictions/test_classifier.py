@@ -118,6 +118,7 @@ def test_the_likeliest_come_first_and_top_leaves_out_the_rest(labelled):
     assert values == sorted(values, reverse=True) and sum(values) == pytest.approx(1)
     (two,) = labelled.encoder.predict("the cat", top=2)
     assert list(two.probabilities.items()) == list(whole.probabilities.items())[:2]
+    assert labelled.encoder.predict("the cat", top=4) == [whole]
     assert repr(whole) == f"Prediction({whole.label!r}, {whole.probability:.4f})"
     assert repr(Prediction(score=2.0)) == "Prediction(score=2.0000)"
     assert labelled.encoder.predict([]) == []
@@ -129,7 +130,7 @@ def test_the_likeliest_come_first_and_top_leaves_out_the_rest(labelled):
         (["a", 3], {}, "text 1 is 3, expected a string or two of them"),
         ([("a", "b", "c")], {}, "text 0 is "),
         ([("a", None)], {}, "text 0 is "),
-        (["a"], {"top": 4}, r"top=4 is outside 1 \.\. 3, the number of labels"),
+        (["a"], {"top": 0}, "top=0: expected a positive number"),
         (["a"], {"max_length": 41}, r"max_length=41 is outside 3 \.\. 40"),
         (["a", ("a", "b")], {"max_length": 4}, r"max_length=4 is outside 5 \.\. 40"),
         (["a"], {"batch_size": 0}, "batch_size=0: expected a positive number"),

@@ -198,7 +198,7 @@ def predict(
     Args:
       encoder: a model with a classifier.
       texts: a string, a pair (a tuple of two), or a list of strings and pairs.
-      top: how many probabilities a prediction holds, the likeliest first; None: all.
+      top: how many probabilities a prediction holds at most, the likeliest first; None: all.
       options: the fields of `firth.inference.predictions.reading.Reading`: batch_size, max_length,
         long, stride.
 
@@ -209,8 +209,8 @@ def predict(
     """
     classifier, reading = encoder.classifier, Reading(**options)
     labels = classifier.labels
-    if top is not None and not 1 <= top <= len(labels):
-        raise FirthError(f"top={top} is outside 1 .. {len(labels)}, the number of labels")
+    if top is not None and top < 1:
+        raise FirthError(f"top={top}: expected a positive number")
     texts = [texts] if isinstance(texts, str | tuple) else list(texts)
     rows = (Row(f"text {i}", {}, text) for i, text in enumerate(texts))
     predictions, cut = [], 0
