@@ -110,6 +110,18 @@ def test_activations_grow_with_the_rows_and_shrink_with_remat(tiny):
     assert memory.activation_bytes(less, params, 16) < 0.6 * two
 
 
+@pytest.mark.parametrize("name", sorted(set(recipe.shipped()) - {"finetune.py", "quickstart.py"}))
+def test_every_recipe_can_be_announced(name):
+    """Objectives with memory, with a generator and with a teacher, too."""
+    overrides = ["--config.model.vocab_size=200", "--config.model.scan=True"]
+    outlined = outline(recipe.read_recipe(f"{name}:tiny,length=32", overrides))
+    params = jax.eval_shape(
+        outlined.model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 8), "int32")
+    )["params"]
+    layers, width = outlined.spec["num_layers"], outlined.spec["hidden_size"]
+    assert memory.activation_bytes(outlined, params, 4) > 4 * layers * 4 * 32 * width
+
+
 @pytest.mark.slow
 def test_activations_are_about_what_the_compiler_takes(tiny):
     """XLA's own figure, gradients included; such an estimate is good for a factor of two."""

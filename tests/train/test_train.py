@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -30,10 +31,25 @@ from firth.training.checkpoint import Checkpoints
 def straight(store, tmp_path_factory):
     """A workdir that was trained without interruption, in a process of its own."""
     workdir = tmp_path_factory.mktemp("straight")
-    process = start(arguments(store, workdir))
+    process = start(arguments(store, workdir, progress=True, curves=True))
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
+    (workdir / "said.txt").write_text(errors)
     return workdir
+
+
+def test_the_run_says_what_it_takes_and_leaves_a_picture(straight):
+    steps = TINY["steps"]
+    said = (straight / "said.txt").read_text()
+    assert f"{steps} steps of 8 x 32 tokens, {steps * 8 * 32:,} in all; memory: " in said
+    left = steps - 11  # the first compiles, and ten are timed
+    assert re.search(rf"about \d+ s for the other {left} steps at [\d.e-]+ s a step", said)
+    assert (straight / "curves.png").read_bytes().startswith(b"\x89PNG")
+    run = read_run(straight)
+    assert (run.state, run.step, run.steps) == ("finished", steps, steps)
+    assert run.recipe == "bert.py:tiny,length=32" and run.metric == "heldout/mlm_loss"
+    entries = [entry for entry in logged(straight) if "eval/heldout/mlm_loss" in entry]
+    assert run.last == entries[-1]["eval/heldout/mlm_loss"] and run.speed > 0
 
 
 def test_the_run_learns_and_crosses_an_epoch_end(straight):
