@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import jax
 import pytest
 from helpers.pages import run, run_page
 
@@ -45,6 +46,19 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled(tmp_path_factory):
+    """Programs that several pages need are compiled once."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in names}
+    values = (str(tmp_path_factory.mktemp("compiled")), 0.5)
+    for name, value in zip(names, values, strict=True):
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
 def write_labels(path: Path, count: int):
     rng = random.Random(count)
     with path.open("w", newline="") as file:
@@ -64,7 +78,9 @@ def extra(argv: list[str]) -> list[str]:
         return []
     fields = {"batch_size": 8, "eval.batch_size": 8, "log_every": 2, "progress": False}
     fields |= {"data.loader": "thread"}
-    if "finetune.py" not in whole:
+    if "finetune.py" in whole:
+        fields |= {"data.length": 32}  # one length to compile
+    else:
         fields |= {"steps": 6, "data.heldout": 0.2, "eval.batches": 1, "eval.every": 3}
         fields |= {"until": 4} if "until=" in whole else {}
         fields |= {"data.length": 32} if "length=" not in whole else {}
