@@ -1,6 +1,6 @@
 """`firth predict`: label texts by a fine-tuned model.
 
-firth predict --model runs/reviews --input new.csv --output labelled.csv
+firth predict --model runs/snippets --input new.csv --output labelled.csv
 """
 
 import argparse
@@ -40,6 +40,8 @@ def main(argv: list[str]) -> int:
         output = check_output(args.output)
         if args.input != "-" and output.exists() and os.path.samefile(args.input, output):
             raise FirthError(f"--output {output} is the input; write another file")
+        if output.exists() and not args.overwrite:
+            raise FirthError(f"{output} is there already; give --overwrite to replace it")
     classifier = load(args.model, dtype=args.dtype).classifier
     layout = Layout(kind, rows, classifier.labels)
     total = rows.count(layout.check)
@@ -50,7 +52,7 @@ def main(argv: list[str]) -> int:
         write_predictions(classifier, rows, sink, layout, reading, **options)
     else:
         said = identity(classifier, rows, layout, reading, errors=args.errors, dtype=args.dtype)
-        with Partial(output, said, args.overwrite) as sink:
+        with Partial(output, said) as sink:
             bar = Progress(total, sink.rows, "predict", quiet=total is None)
             try:
                 write_predictions(classifier, rows, sink, layout, reading, progress=bar)

@@ -35,11 +35,11 @@ class Killed(BaseException):
     """What no code of Firth catches."""
 
 
-def predict(labelled, table, output, *, stop=None, classifier=None, overwrite=False, **options):
+def predict(labelled, table, output, *, stop=None, classifier=None, **options):
     """Predict all rows; `stop` windows are written, then what comes raises `Killed`."""
     classifier, rows = classifier or labelled.encoder.classifier, Rows(table)
     layout, reading = Layout("csv", rows, classifier.labels), Reading(batch_size=SIZE, **options)
-    with Partial(output, identity(classifier, rows, layout, reading), overwrite) as sink:
+    with Partial(output, identity(classifier, rows, layout, reading)) as sink:
         append, before = sink.append, sink.rows
 
         def count(*arguments):
@@ -135,15 +135,13 @@ def test_later_rows_of_an_input_may_change(labelled, table, whole, tmp_path):
     assert (tmp_path / "out.csv").read_bytes() == whole
 
 
-def test_a_complete_output_is_kept(labelled, table, whole, tmp_path):
+def test_an_earlier_output_is_kept_until_the_new_one_is_complete(labelled, table, whole, tmp_path):
     output = tmp_path / "out.csv"
     output.write_text("what was there before")
-    with pytest.raises(FirthError, match=r"out\.csv is there already; give --overwrite"):
-        predict(labelled, table, output)
     with pytest.raises(Killed):
-        predict(labelled, table, output, overwrite=True, stop=1)
+        predict(labelled, table, output, stop=1)
     assert output.read_text() == "what was there before"
-    assert predict(labelled, table, output, overwrite=True) == 8  # the same command goes on
+    assert predict(labelled, table, output) == 8
     assert output.read_bytes() == whole
 
 

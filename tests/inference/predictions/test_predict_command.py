@@ -72,6 +72,13 @@ def test_every_format_in_and_out_says_the_same(labelled, files, printed, tmp_pat
     assert not [name for name in os.listdir() if "partial" in name]
 
 
+def test_a_complete_output_is_replaced_where_one_asks_for_it(labelled, files, printed, tmp_path):
+    (tmp_path / "out.csv").write_text("what was there before")
+    files = ("--input=in.csv", "--output=out.csv", "--overwrite")
+    printed("predict", f"--model={labelled.folder}", *files)
+    assert_says(tmp_path / "out.csv", labelled.encoder.predict(TEXTS))
+
+
 def test_standard_input_and_output(labelled, files, printed, stdin, tmp_path):
     expected, model = labelled.encoder.predict(TEXTS), ("predict", f"--model={labelled.folder}")
     assert_says(printed(*model, "--input=in.txt", "--output=-"), expected)

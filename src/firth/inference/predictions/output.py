@@ -57,14 +57,12 @@ class Partial:
     Attributes: rows, how many are done; cut, how many of these have lost tokens.
     """
 
-    def __init__(self, output: Path, identity: dict, overwrite: bool = False):
+    def __init__(self, output: Path, identity: dict):
         """Begin, or go on where a run of the same `identity`, values of JSON, was interrupted.
 
-        Raises FirthError if `output` is there and is not to be overwritten, and if OUTPUT.partial
-        is of another identity or another process writes to it.
+        Raises FirthError when it is entered, if OUTPUT.partial is of another identity, if another
+        process writes to it, and if it cannot be written.
         """
-        if output.exists() and not overwrite:
-            raise FirthError(f"{output} is there already; give --overwrite to replace it")
         self.output, self.data = output, output.with_name(f"{output.name}.partial")
         self.state = output.with_name(f"{output.name}.partial.json")
         self.identity = json.loads(json.dumps(identity))
