@@ -18,7 +18,7 @@ BY_NAME = 'firth() { "$PYTHON" -m firth "$@"; }\n'
 def test_every_block_runs(torch, tmp_path):
     names = {0: "negative", 1: "positive"}
     classes = dict(id2label=names, label2id={name: i for i, name in names.items()})
-    folder = tmp_path / "runs" / "reviews"
+    folder = tmp_path / "runs" / "snippets"
     make_bert(folder, "BertForSequenceClassification", vocab_size=len(WORDS), **classes)
     add_tokenizer(folder)
     (tmp_path / "test.csv").write_text("text,label\nthe cat sat,positive\na dog,negative\n")

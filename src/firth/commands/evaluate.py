@@ -1,7 +1,7 @@
 """`firth evaluate`: measure a run's newest or best checkpoint, or a model on a labelled file.
 
 firth evaluate --workdir runs/mini [--step N]
-firth evaluate --model runs/reviews --data test.csv
+firth evaluate --model runs/snippets --data test.csv
 """
 
 import argparse

@@ -163,7 +163,7 @@ class Encoder:
     def predict(self, texts: Text | Sequence[Text], *, top: int | None = None, **options) -> list:
         """The labels of texts with their probabilities, or their scores.
 
-            encoder = firth.load("runs/reviews")
+            encoder = firth.load("runs/snippets")
             encoder.predict("A waste of time.")  # [Prediction('negative', 0.9817)]
             encoder.predict([("a text", "its pair")])[0].probabilities
 
