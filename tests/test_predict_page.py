@@ -22,7 +22,6 @@ def test_every_block_runs(torch, tmp_path):
     make_bert(folder, "BertForSequenceClassification", vocab_size=len(WORDS), **classes)
     add_tokenizer(folder)
     (tmp_path / "test.csv").write_text("text,label\nthe cat sat,positive\na dog,negative\n")
-    (tmp_path / "new.csv").write_text("id,text\n17,the cat ate\n18,the dog ran\n")
     environment = os.environ | {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu"}
     blocks = BLOCK.findall(PAGE.read_text())
     assert {kind for kind, _ in blocks} == {"python", "sh"} and len(blocks) >= 5

@@ -164,7 +164,7 @@ class Encoder:
         """The labels of texts with their probabilities, or their scores.
 
             encoder = firth.load("runs/snippets")
-            encoder.predict("A waste of time.")  # [Prediction('negative', 0.9817)]
+            encoder.predict("A waste of time.")  # [Prediction('negative', 0.6050)]
             encoder.predict([("a text", "its pair")])[0].probabilities
 
         Args:
