@@ -186,7 +186,11 @@ class Encoder:
         """The labels of texts with their probabilities, or their scores.
 
             encoder = firth.load("runs/snippets")
+<<<<<<< HEAD
             encoder.predict("A waste of time.")  # [Prediction('negative', 0.9817)]
+=======
+            encoder.predict("A waste of time.")  # [Prediction('negative', 0.6050)]
+>>>>>>> h-predict
             encoder.predict([("a text", "its pair")])[0].probabilities
 
         Args:

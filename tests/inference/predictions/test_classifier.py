@@ -10,10 +10,11 @@ import pytest
 from helpers.published.bert import add_tokenizer, make_bert
 
 import firth
+from firth.data.tasks.rows import Row
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder
 from firth.inference.predictions import classifier as module
-from firth.inference.predictions.classifier import Classifier, Prediction
+from firth.inference.predictions.classifier import Classifier, Prediction, predict_rows
 from firth.inference.predictions.reading import Reading
 
 LABELS = ("bad", "good", "so, so")
@@ -65,6 +66,22 @@ def test_few_shapes_are_compiled(labelled, texts):
     for some in (texts, texts[:29], texts[:20]):
         classifier(some, Reading(batch_size=4))
     assert classifier._logits._cache_size() <= 4  # 16 and 32 tokens, and a last batch of 1 or 2
+
+
+def test_rows_are_drawn_as_they_are_predicted(labelled):
+    """So that memory does not grow with their number: never more than a window is held."""
+    drawn, done = 0, 0
+
+    def endless():
+        nonlocal drawn
+        for drawn in range(1, 101):
+            yield Row(f"line {drawn}", {}, "the cat")
+
+    reading = Reading(batch_size=4)
+    for rows, outputs, cut in predict_rows(labelled.encoder.classifier, endless(), reading, 2):
+        done += len(rows)
+        assert drawn == done and len(outputs) == len(rows) <= 8 and not cut
+    assert done == 100
 
 
 def test_a_long_text_is_cut_with_a_warning(labelled, caplog):

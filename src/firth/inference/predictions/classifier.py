@@ -178,13 +178,14 @@ def label_names(saved) -> tuple[str, ...]:
 
 
 def predict_rows(
-    classifier: Classifier, rows: Iterable[Row], reading: Reading, batches: int = SORTED_BATCHES
+    classifier: Classifier, rows: Iterable[Row], reading: Reading, batches: int | None = None
 ) -> Iterator[tuple[list[Row], np.ndarray, int]]:
-    """`batches` batches at a time: (rows, their outputs [n, C], number of texts that lost tokens).
+    """(rows, their outputs [n, C], number of texts that lost tokens), window by window.
 
-    The outputs are those of the classifier, which raises the same errors.
+    A window has `batches` batches (None: SORTED_BATCHES). The outputs are those of the classifier,
+    which raises the same errors.
     """
-    rows, size = iter(rows), batches * reading.batch_size
+    rows, size = iter(rows), (batches or SORTED_BATCHES) * reading.batch_size
     while window := list(itertools.islice(rows, size)):
         names = [row.at for row in window]
         yield window, *classifier([row.text for row in window], reading, names)

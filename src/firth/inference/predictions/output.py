@@ -20,7 +20,7 @@ from flax.traverse_util import flatten_dict
 
 from firth.data.tasks.rows import Row, Rows
 from firth.errors import FirthError
-from firth.inference.predictions.classifier import SORTED_BATCHES, Classifier, predict_rows
+from firth.inference.predictions.classifier import Classifier, predict_rows
 from firth.inference.predictions.layout import Layout
 from firth.inference.predictions.reading import Reading
 from firth.progress import Progress
@@ -166,13 +166,13 @@ def write_predictions(
     layout: Layout,
     reading: Reading,
     *,
-    batches: int = SORTED_BATCHES,
+    batches: int | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write the predictions of the rows that `sink` lacks.
 
-    Memory holds `batches` batches of rows at a time, and these are what an interrupted run may have
-    to do again. Raises FirthError for a malformed row and an output that cannot be written.
+    Memory holds a window of `batches` batches, as in `predict_rows`; an interrupted run may have to
+    do one again. Raises FirthError for a malformed row and an output that cannot be written.
     """
     remaining, before, began = sink.remaining(rows), sink.rows, time.monotonic()
     for window, outputs_NC, cut in predict_rows(classifier, remaining, reading, batches):
