@@ -52,9 +52,11 @@ def compiled(tmp_path_factory):
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
     values = (str(tmp_path_factory.mktemp("compiled")), 0.5)
-    for name, value in zip(names, values, strict=True):
-        jax.config.update(name, value)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in zip(names, values, strict=True):
+            jax.config.update(name, value)
+            patch.setenv(name.upper(), str(value))
+        yield
     for name, value in before.items():
         jax.config.update(name, value)
 

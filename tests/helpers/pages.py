@@ -42,20 +42,20 @@ def run_page(page: Path, folder: Path, extra: Extra) -> list[str]:
 
 
 def run(line: str, extra: Extra) -> None:
-    """Run a line of a shell block: a command of `firth` in this process, others by the shell."""
+    """Run a line of a shell block.
+
+    Commands of `firth` run in this process. Those that train have one of their own, with one
+    device instead of the eight of a test.
+    """
     words = shlex.split(line, comments=True)
-    if words[:1] == ["firth"] and not SHELL & set(words):
-        argv = words[1:]
-        try:
-            status = main([*argv, *extra(argv)])
-        except SystemExit as end:  # of --help
-            status = end.code
-        assert not status, line
-    elif words:
-        if "firth" in words and not SHELL & set(words):  # after settings: NAME=value firth ...
-            line = shlex.join([*words, *extra(words[words.index("firth") + 1 :])])
-        environment = os.environ | {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu"}
-        done = subprocess.run(
-            ["sh", "-ec", NAMED + line], env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, (line, done.stderr)
+    if "firth" in words and not SHELL & set(words):
+        argv = words[words.index("firth") + 1 :]
+        argv += extra(argv)
+        if words[0] == "firth" and argv[0] != "train":
+            assert main(argv) == 0, line
+            return
+        line = shlex.join([*words[: words.index("firth")], "firth", *argv])
+    environment = os.environ | {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu"}
+    command = ["sh", "-ec", NAMED + line]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, (line, done.stderr)
