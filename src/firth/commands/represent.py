@@ -3,9 +3,8 @@
 firth represent --model DIR --input sentences.txt --output vectors.npz --pool=mean
 """
 
-import argparse
-
 from firth.commands.arguments import (
+    Parser,
     add_dtype,
     add_errors,
     add_model,
@@ -21,7 +20,7 @@ from firth.progress import Progress
 
 def main(argv: list[str]) -> int:
     """`firth represent`."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="firth represent", description="Turn texts into vectors, one text or pair a line."
     )
     add = parser.add_argument
@@ -36,15 +35,15 @@ def main(argv: list[str]) -> int:
     add_errors(parser)
     args = parser.parse_args(argv)
 
+    output = check_output(args.output, args.input)
     total = count_lines(args.input)
-    check_output(args.output)
     encoder = load(args.model, dtype=args.dtype, heads=False)
     bar = Progress(total, 0, "represent", quiet=total is None)
     try:
         count = represent(
             encoder,
             read_lines(args.input, args.errors),
-            args.output,
+            output,
             layers=args.layers,
             pool=args.pool,
             batch_size=args.batch_size,

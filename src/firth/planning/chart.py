@@ -12,7 +12,8 @@ PANELS = (("FLOPs of the run", "run"), ("USD", "usd"), ("kg CO2e", "kg"))
 def draw(plans: dict[str, dict], path: Path):
     """Draw FLOPs, price and emissions of every plan, a bar for each hardware, on log scales.
 
-    Raises FirthError where matplotlib is missing, or does not know the file's ending.
+    Raises FirthError where matplotlib is missing, or does not know the file's ending, and for a
+    file that cannot be written.
     """
     try:
         import matplotlib
@@ -39,9 +40,13 @@ def draw(plans: dict[str, dict], path: Path):
     if (ending := path.suffix.removeprefix(".")) not in known:
         raise FirthError(f"--chart {path}: expected a file that ends in .png, .svg or .pdf")
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.{ending}")
-    with matplotlib.rc_context({"svg.hashsalt": "firth"}):
-        figure.savefig(temporary)
-    os.replace(temporary, path)
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "firth"}):
+            figure.savefig(temporary)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise FirthError(f"--chart {path} cannot be written: {error.strerror or error}") from None
 
 
 def _short(value: float) -> str:
