@@ -7,7 +7,10 @@ user names or from its own recipes, never from a checkpoint or a hub.
 import difflib
 import importlib
 import json
+import os
+import re
 import sys
+import traceback
 from pathlib import Path
 
 import ml_collections
@@ -15,7 +18,8 @@ from absl import flags
 from ml_collections import config_flags
 
 from firth.errors import FirthError
-from firth.storage.local import write_text
+from firth.storage.local import read_json, write_text
+from firth.storage.places import absolute, has_checkpoint, instead, same
 from firth.storage.remote import is_url
 
 SHIPPED = Path(importlib.import_module("firth.configs").__path__[0])
@@ -43,6 +47,12 @@ LATER = {
     "rollback.limit": 3,
     "model.init_stddev": 0.02,
 }
+
+# Fields that name a file or a folder. A config has the absolute names of those that exist.
+PLACES = (
+    *("data.store", "data.heldout_store", "data.dir", "data.tokenizer", "init_from", "resume"),
+    *("objective.teacher", "objective.generator_from", "data.train", "data.dev", "data.test"),
+)
 
 # Fields of the evaluation of a finished run. They may differ from those of its training.
 MEASURING = ("eval", "data.heldout_store")
@@ -177,8 +187,10 @@ def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.Confi
         rest, config = values(argv), values.config
     except (AttributeError, KeyError) as error:
         raise FirthError(_unknown_field(argv, recipe, error)) from None
-    except (flags.Error, TypeError, ValueError) as error:
-        raise FirthError(_explain(error)) from None
+    except Exception as error:  # a recipe is code, which may fail in any way
+        raise FirthError(_explain(error, recipe)) from None
+    if not isinstance(config, ml_collections.ConfigDict):
+        raise FirthError(f"{recipe}: get_config returned {config!r:.40}, expected a ConfigDict")
     if len(rest) > 1:
         raise FirthError(f"unexpected argument {rest[1]!r}; options are --name=value")
     return config
@@ -210,7 +222,7 @@ def _unknown_field(argv, recipe, error) -> str:
     names = (item.lstrip("-").split("=")[0] for item in argv)
     fields = [name.removeprefix("config.") for name in names if name.startswith("config.")]
     if not fields:
-        return _explain(error)
+        return _explain(error, recipe)
     argv = ["firth", f"--config={recipe}"]
     known = flatten(
         _config(_flag_values(argv), argv, recipe)
@@ -218,16 +230,41 @@ def _unknown_field(argv, recipe, error) -> str:
     for field in fields:
         if field not in known:
             return f"the recipe has no field {field!r}{suggest(field, known)}"
-    return _explain(error)
+    return _explain(error, recipe)
 
 
-def _explain(error) -> str:
-    """absl's message in one line, or that of the FirthError that absl wraps with a traceback."""
-    message, inner = str(error), error
+def _explain(error, recipe: str) -> str:
+    """absl's message in one line, or that of the error that absl wraps with a traceback.
+
+    That is a FirthError, or an error in the code of the recipe, with its file and line.
+    """
+    if found := re.match(r"flag --config\.([\w.]+)=(.*?): ", str(error), re.DOTALL):
+        return _misread(*found.groups(), read_recipe(recipe))
+    path, message, inner = recipe.partition(":")[0], str(error), error
     while inner is not None:
-        message = str(inner) if isinstance(inner, FirthError) else message
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(inner.__traceback__)
+            if os.path.realpath(frame.filename) == os.path.realpath(path)
+        ]
+        if isinstance(inner, FirthError):
+            message = str(inner)
+        elif isinstance(inner, SyntaxError):
+            message = f"{inner.filename}:{inner.lineno}: {inner.msg}"
+        elif lines:
+            message = f"{path}:{lines[-1]}: {type(inner).__name__}: {inner}"
         inner = inner.__context__
     return " ".join(message.split())
+
+
+def _misread(field: str, text: str, config) -> str:
+    """One line for a value that cannot be read as that of its field."""
+    fields = flatten(config)
+    if field not in fields:
+        return f"{field} is a section; set one of its fields, as in --config.{field}.NAME=VALUE"
+    kinds = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+    kind = kinds.get(type(fields[field]), f"a value like {fields[field]!r}")
+    return f"{field}={text!r}: expected {kind}"
 
 
 def flatten(config, prefix: str = "") -> dict:
@@ -245,16 +282,17 @@ def flatten(config, prefix: str = "") -> dict:
 def record(config, workdir: Path):
     """Write the resolved config as `config.json`, after a check against an existing one.
 
-    Raises FirthError, naming the fields that differ, if the workdir has another config.
+    A config without a checkpoint holds no run, so it is replaced. Raises FirthError, naming the
+    fields that differ, if the workdir has the run of another config.
     """
     path = workdir / "config.json"
     new = json.loads(json.dumps(config.to_dict()))
-    if path.exists():
+    if path.exists() and has_checkpoint(workdir):
         old, now = LATER | flatten(read(workdir)), LATER | flatten(new)
         differing = [
             f"{name}: {old.get(name)!r} there, {now.get(name)!r} now"
             for name in sorted(old.keys() | now.keys())
-            if old.get(name) != now.get(name) and not _free(name)
+            if not (_free(name) or _equal(name, old.get(name), now.get(name)))
         ]
         if differing:
             raise FirthError(
@@ -263,6 +301,23 @@ def record(config, workdir: Path):
                 "the same config to resume that run"
             )
     write_text(path, json.dumps(new, indent=2) + "\n")
+
+
+def located(config) -> ml_collections.ConfigDict:
+    """A copy of a config with absolute names for the files and folders that exist.
+
+    Files of a task stay relative to `data.dir` if that is set, and are no files at all in TFDS.
+    """
+    fields = flatten(config)
+    relative = fields.get("data.dir") or str(fields.get("data.task")).startswith("tfds:")
+    names = PLACES[:-3] if relative else PLACES
+    changes = {name: absolute(str(fields[name])) for name in names if fields.get(name)}
+    return with_fields(config, changes)
+
+
+def _equal(name: str, old, new) -> bool:
+    """Whether two values of a field are the same, or name the same place."""
+    return old == new or (name in PLACES and bool(old) and bool(new) and same(old, new))
 
 
 def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict, dict]:
@@ -286,7 +341,7 @@ def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict,
             changed[name] = _like(known[name], text)
         except ValueError:
             raise FirthError(f"{item}: expected a value like {known[name]!r}") from None
-    return with_fields(completed(config), changed), changed
+    return located(with_fields(completed(config), changed)), changed
 
 
 def completed(config) -> ml_collections.ConfigDict:
@@ -329,8 +384,8 @@ def read(workdir: Path) -> ml_collections.ConfigDict:
     """
     path = Path(workdir) / "config.json"
     if not path.is_file():
-        raise FirthError(f"{workdir} is not a workdir: it has no config.json")
-    try:
-        return ml_collections.ConfigDict(json.loads(path.read_text()))
-    except json.JSONDecodeError as error:
-        raise FirthError(f"{path}:{error.lineno}: not JSON ({error.msg})") from None
+        raise FirthError(f"{workdir} is not a workdir: it has no config.json{instead(workdir)}")
+    fields = read_json(path)
+    if "model_type" in fields or "architectures" in fields:
+        raise FirthError(f"{workdir} is not a workdir but a published model: see its config.json")
+    return ml_collections.ConfigDict(fields)

@@ -24,11 +24,17 @@ from firth.layers import fused
 from firth.layers.attention import check_fused
 from firth.models.model import merge_params, to_layout
 from firth.progress import Progress
-from firth.run import experiment
+from firth.run import bounds, experiment
 from firth.run.agreement import check_equal, facts
 from firth.run.evaluator import Evaluators
 from firth.run.program import check_rows, lay_out
-from firth.run.workdir import describe_run, lock_workdir
+from firth.run.workdir import (
+    check_folder,
+    check_resume,
+    describe_run,
+    discard_unbegun,
+    lock_workdir,
+)
 from firth.training import optim, partition, recovery
 from firth.training.compile_cache import keep_compiled
 from firth.training.goodput import Goodput
@@ -47,11 +53,15 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     `began` (Unix seconds, default now) is when the account of time starts.
     Raises FirthError for bad input, and SystemExit(143) on SIGTERM, after a save.
     """
-    config = recipe.completed(config)
+    config = recipe.located(recipe.completed(config))
+    bounds.check(config)
+    check_folder(workdir)
+    check_resume(config.resume, workdir)
     with contextlib.ExitStack() as whole:
         job.check_workdir(workdir, shared=not is_local_copy(workdir))
         if job.leads():
             whole.enter_context(lock_workdir(workdir))
+            whole.callback(discard_unbegun, workdir)
         compiled = whole.enter_context(keep_compiled(workdir))
         clock, rollbacks = Goodput(workdir, began), None
         while True:  # a rollback is a restart that skips batches
@@ -100,6 +110,8 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
         when_saved=lambda: upload_workdir(workdir),  # if the workdir is at a URL
     )
     stack.callback(saves.close)
+    if job.leads() and not rollbacks:
+        say_what_stays(config.checkpoint, run.steps)
     if rollbacks:
         saves.discard_after(rollbacks[-1]["step"])
     end = last_step(config, run.steps)
@@ -189,6 +201,17 @@ def _train(config, workdir: Path, *, stack, clock, compiled, rollbacks) -> dict[
     bar.say(clock.summary())
     clock.write(finished=True)
     return results
+
+
+def say_what_stays(checkpoint, steps: int):
+    """Say which checkpoints `keep` does not count, if there are more of them than it keeps."""
+    permanent = steps // checkpoint.every if checkpoint.every else 0
+    if permanent > checkpoint.keep:
+        log.info(
+            "checkpoint.every=%s keeps %s checkpoints for good; checkpoint.keep=%s counts only "
+            "those saved by time between them (every=0 for these alone)",
+            *(checkpoint.every, permanent, checkpoint.keep),
+        )
 
 
 def last_step(config, steps: int) -> int:
