@@ -113,6 +113,7 @@ def test_a_workdir_of_before_goes_on_and_can_be_measured_by_them(tmp_path):
     del old["eval"]["length"], old["eval"]["model"], old["model"]["init_stddev"]
     del old["mesh"]["zero1"], old["rollback"]
     path.write_text(json.dumps(old))
+    (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     found = recipe.read(tmp_path)
     recipe.record(config, tmp_path)
     fields = {"eval.length": 4, "eval.model.clamp_len": 31, "eval.model.same_length": True}
