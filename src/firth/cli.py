@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 
 INTERRUPTED = 130  # exit status, as shells have it: 128 + SIGINT
@@ -133,6 +134,7 @@ def _quiet_others():
     logging.getLogger("firth").setLevel(logging.INFO)
     # Orbax logs every file it looks for, and each error before it raises it.
     logging.getLogger("absl").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="Sharding info not provided")  # of every restore
 
 
 def main(argv: list[str] | None = None) -> int:
