@@ -1,4 +1,4 @@
-"""Recipes: how Firth locates, reads, overrides and records config files.
+"""Recipes: how Firth locates, reads and overrides config files.
 
 A recipe is Python code and runs when it is loaded. So Firth loads one only from the path that the
 user names or from its own recipes, never from a checkpoint or a hub.
@@ -6,9 +6,11 @@ user names or from its own recipes, never from a checkpoint or a hub.
 
 import difflib
 import importlib
-import json
 import logging
+import os
+import re
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from absl import flags
 from ml_collections import config_flags
 
 from firth.errors import FirthError
-from firth.storage.local import write_text
+from firth.storage.local import read_json
+from firth.storage.places import absolute, instead
 from firth.storage.remote import is_url
 
 log = logging.getLogger("firth")
@@ -48,19 +51,11 @@ LATER = {
     "curves": True,
 }
 
-# (value in a workdir, value now) that mean the same run: a field that was not there (None) or had
-# another default, and the name of a task of one's own files.
-ALIKE = {
-    "data.task": (("sst2", ""), ("custom", ""), ("", "custom")),
-    "data.kind": (("classification", ""),),
-    "data.dev_fraction": ((None, 0.1),),
-}
-
-# Fields that may grow in a workdir: the run goes on, under the schedule of its whole new length.
-LENGTH = ("epochs", "steps")
-
-# Fields of the evaluation of a finished run. They may differ from those of its training.
-MEASURING = ("eval", "data.heldout_store")
+# Fields that name a file or a folder. A config has the absolute names of those that exist.
+PLACES = (
+    *("data.store", "data.heldout_store", "data.dir", "data.tokenizer", "init_from", "resume"),
+    *("objective.teacher", "objective.generator_from", "data.train", "data.dev", "data.test"),
+)
 
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
 
@@ -81,14 +76,14 @@ def parse_arg(arg: str | None, **defaults):
         if name not in defaults:
             raise FirthError(f"this recipe has no argument {name!r}{suggest(name, defaults)}")
         try:
-            values[name] = _like(defaults[name], text)
+            values[name] = like(defaults[name], text)
         except ValueError:
             kind = type(defaults[name]).__name__
             raise FirthError(f"recipe argument {name}={text!r} is not a {kind}") from None
     return values
 
 
-def _like(value, text: str):
+def like(value, text: str):
     """Parse a text as the type of `value`; raises ValueError if it cannot."""
     if not isinstance(value, bool):
         return type(value)(text)
@@ -203,8 +198,10 @@ def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.Confi
         rest, config = values(argv), values.config
     except (AttributeError, KeyError) as error:
         raise FirthError(_unknown_field(argv, recipe, error)) from None
-    except (flags.Error, TypeError, ValueError) as error:
-        raise FirthError(_explain(error)) from None
+    except Exception as error:  # a recipe is code, which may fail in any way
+        raise FirthError(_explain(error, recipe)) from None
+    if not isinstance(config, ml_collections.ConfigDict):
+        raise FirthError(f"{recipe}: get_config returned {config!r:.40}, expected a ConfigDict")
     if len(rest) > 1:
         raise FirthError(f"unexpected argument {rest[1]!r}; options are --name=value")
     return config
@@ -236,7 +233,7 @@ def _unknown_field(argv, recipe, error) -> str:
     names = (item.lstrip("-").split("=")[0] for item in argv)
     fields = [name.removeprefix("config.") for name in names if name.startswith("config.")]
     if not fields:
-        return _explain(error)
+        return _explain(error, recipe)
     argv = ["firth", f"--config={recipe}"]
     known = flatten(
         _config(_flag_values(argv), argv, recipe)
@@ -244,16 +241,41 @@ def _unknown_field(argv, recipe, error) -> str:
     for field in fields:
         if field not in known:
             return f"the recipe has no field {field!r}{suggest(field, known)}"
-    return _explain(error)
+    return _explain(error, recipe)
 
 
-def _explain(error) -> str:
-    """absl's message in one line, or that of the FirthError that absl wraps with a traceback."""
-    message, inner = str(error), error
+def _explain(error, recipe: str) -> str:
+    """absl's message in one line, or that of the error that absl wraps with a traceback.
+
+    That is a FirthError, or an error in the code of the recipe, with its file and line.
+    """
+    if found := re.match(r"flag --config\.([\w.]+)=(.*?): ", str(error), re.DOTALL):
+        return _misread(*found.groups(), read_recipe(recipe))
+    path, message, inner = recipe.partition(":")[0], str(error), error
     while inner is not None:
-        message = str(inner) if isinstance(inner, FirthError) else message
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(inner.__traceback__)
+            if os.path.realpath(frame.filename) == os.path.realpath(path)
+        ]
+        if isinstance(inner, FirthError):
+            message = str(inner)
+        elif isinstance(inner, SyntaxError):
+            message = f"{inner.filename}:{inner.lineno}: {inner.msg}"
+        elif lines:
+            message = f"{path}:{lines[-1]}: {type(inner).__name__}: {inner}"
         inner = inner.__context__
     return " ".join(message.split())
+
+
+def _misread(field: str, text: str, config) -> str:
+    """One line for a value that cannot be read as that of its field."""
+    fields = flatten(config)
+    if field not in fields:
+        return f"{field} is a section; set one of its fields, as in --config.{field}.NAME=VALUE"
+    kinds = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
+    kind = kinds.get(type(fields[field]), f"a value like {fields[field]!r}")
+    return f"{field}={text!r}: expected {kind}"
 
 
 def flatten(config, prefix: str = "") -> dict:
@@ -268,57 +290,16 @@ def flatten(config, prefix: str = "") -> dict:
     return flat
 
 
-def record(config, workdir: Path):
-    """Write the resolved config as `config.json`, after a check against an existing one.
+def located(config) -> ml_collections.ConfigDict:
+    """A copy of a config with absolute names for the files and folders that exist.
 
-    The fields of LENGTH may be larger than there. Raises FirthError, naming the fields that differ,
-    if the workdir has another config, and for more epochs of a run whose length is in steps.
+    Files of a task stay relative to `data.dir` if that is set, and are no files at all in TFDS.
     """
-    path = workdir / "config.json"
-    new = json.loads(json.dumps(config.to_dict()))
-    if path.exists():
-        old, now = LATER | flatten(read(workdir)), LATER | flatten(new)
-        differing = [
-            f"{name}: {old.get(name)!r} there, {now.get(name)!r} now"
-            for name in sorted(old.keys() | now.keys())
-            if not (_free(name) or _goes_on(name, old.get(name), now.get(name)))
-        ]
-        if differing:
-            raise FirthError(
-                f"{workdir} holds a run of another config ({'; '.join(differing[:5])}"
-                f"{'; ...' if len(differing) > 5 else ''}); choose another --workdir, or give "
-                "the same config to resume that run"
-            )
-        if old.get("epochs") != now.get("epochs") and now.get("steps"):
-            raise FirthError(
-                f"epochs={now['epochs']:g} does not count, since steps={now['steps']} is set; to "
-                "go on, give more steps: --config.steps=N"
-            )
-    write_text(path, json.dumps(new, indent=2) + "\n")
-
-
-def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict, dict]:
-    """A recorded config with overrides of the fields in MEASURING, and {field: new value}.
-
-    `arguments` read `--config.FIELD=VALUE`. `eval.model` takes any field of the model section;
-    `eval.length` exists in pretraining. Raises FirthError for another argument or field, or a value
-    of another type.
-    """
-    known = {"data.heldout_store": ""} | ({} if "task" in config.data else {"eval.length": 0})
-    known |= flatten(config.model, "eval.model.") | flatten(config)
-    known = {name: value for name, value in known.items() if _among(name, MEASURING)}
-    changed = {}
-    for item in arguments:
-        name, separator, text = item.removeprefix("--config.").partition("=")
-        if not item.startswith("--config.") or not separator:
-            raise FirthError(f"unexpected argument {item!r}; options are --name=value")
-        if name not in known:
-            raise FirthError(f"a run is not measured by {name!r}{suggest(name, known)}")
-        try:
-            changed[name] = _like(known[name], text)
-        except ValueError:
-            raise FirthError(f"{item}: expected a value like {known[name]!r}") from None
-    return with_fields(completed(config), changed), changed
+    fields = flatten(config)
+    relative = fields.get("data.dir") or str(fields.get("data.task")).startswith("tfds:")
+    names = PLACES[:-3] if relative else PLACES
+    changes = {name: absolute(str(fields[name])) for name in names if fields.get(name)}
+    return with_fields(config, changes)
 
 
 def completed(config) -> ml_collections.ConfigDict:
@@ -346,21 +327,6 @@ def with_fields(config, changes: dict) -> ml_collections.ConfigDict:
     return config
 
 
-def _goes_on(name: str, old, now) -> bool:
-    """Whether a run with the value `old` of a field may go on with `now`."""
-    if old == now or (old, now) in ALIKE.get(name, ()):
-        return True
-    return name in LENGTH and bool(old and now) and now > old
-
-
-def _free(name: str) -> bool:
-    return _among(name, FREE)
-
-
-def _among(name: str, sections) -> bool:
-    return any(name == section or name.startswith(section + ".") for section in sections)
-
-
 def read(workdir: Path) -> ml_collections.ConfigDict:
     """The config that a workdir was run with, read as JSON: no code runs.
 
@@ -368,8 +334,8 @@ def read(workdir: Path) -> ml_collections.ConfigDict:
     """
     path = Path(workdir) / "config.json"
     if not path.is_file():
-        raise FirthError(f"{workdir} is not a workdir: it has no config.json")
-    try:
-        return ml_collections.ConfigDict(json.loads(path.read_text()))
-    except json.JSONDecodeError as error:
-        raise FirthError(f"{path}:{error.lineno}: not JSON ({error.msg})") from None
+        raise FirthError(f"{workdir} is not a workdir: it has no config.json{instead(workdir)}")
+    fields = read_json(path)
+    if "model_type" in fields or "architectures" in fields:
+        raise FirthError(f"{workdir} is not a workdir but a published model: see its config.json")
+    return ml_collections.ConfigDict(fields)

@@ -24,12 +24,18 @@ from firth.layers.attention import check_fused
 from firth.models.model import merge_params, to_layout
 from firth.planning.forecast import Forecast, announce
 from firth.progress import Progress
-from firth.run import ending, experiment
+from firth.run import bounds, ending, experiment, recorded
 from firth.run.agreement import check_equal, facts
 from firth.run.evaluator import Evaluators
 from firth.run.program import check_rows, lay_out
 from firth.run.stopping import catch_interrupts, catch_sigterm
-from firth.run.workdir import describe_run, lock_workdir
+from firth.run.workdir import (
+    check_folder,
+    check_resume,
+    describe_run,
+    discard_unbegun,
+    lock_workdir,
+)
 from firth.training import optim, partition, recovery
 from firth.training.compile_cache import keep_compiled
 from firth.training.goodput import Goodput
@@ -48,12 +54,16 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     Raises FirthError for bad input, SystemExit on SIGTERM (143) and Ctrl-C (130), after a save, and
     KeyboardInterrupt on a Ctrl-C that cannot wait (stopping.py).
     """
-    config = recipe.completed(config)
+    config = recipe.located(recipe.completed(config))
+    bounds.check(config)
+    check_folder(workdir)
+    check_resume(config.resume, workdir)
     with contextlib.ExitStack() as whole:
         stop = whole.enter_context(catch_interrupts())
         job.check_workdir(workdir, shared=not is_local_copy(workdir))
         if job.leads():
             whole.enter_context(lock_workdir(workdir))
+            whole.callback(discard_unbegun, workdir)
         compiled = whole.enter_context(keep_compiled(workdir))
         clock, rollbacks = Goodput(workdir, began), None
         while True:  # a rollback is a restart that skips batches
@@ -96,13 +106,15 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     # --------------------------------------------------------------------- state, restore
     program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh)
     if job.leads():
-        recipe.record(config, workdir)  # recorded only once all parts are built
+        recorded.record(config, workdir)  # recorded only once all parts are built
     saves = open_checkpoints(
         workdir,
         **dict(config.checkpoint) | {"best": run.best, "rollback_steps": policy.rollback_steps},
         when_saved=lambda: upload_workdir(workdir),  # if the workdir is at a URL
     )
     stack.callback(saves.close)
+    if job.leads() and not rollbacks:
+        bounds.say_what_stays(config.checkpoint, run.steps)
     if rollbacks:
         saves.discard_after(rollbacks[-1]["step"])
     end = ending.last_step(config, run.steps)

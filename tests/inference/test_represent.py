@@ -87,7 +87,7 @@ def test_arrays_need_no_tokenizer(torch, tmp_path):
     close(got.logits["classifier"], out.logits)
     assert got.tokens == [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
     assert got.attentions is None
-    with pytest.raises(FirthError, match="holds no tokenizer; give tokens= instead"):
+    with pytest.raises(FirthError, match="holds no tokenizer, which reading texts needs"):
         encoder(["text"])
 
 

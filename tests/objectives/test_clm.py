@@ -99,7 +99,7 @@ MLM = dict(
             "'mlm' cannot train model.family='transformer_xl', which sees only",
         ),
         (dict(name="clm"), "bert", "'clm' cannot train model.family='bert', which sees both sides"),
-        (dict(name="clm", memory=3), "bert", "'bert' has no memory"),
+        (dict(name="clm", memory=3), "gpt2", "'gpt2' has no memory"),
         (dict(name="clm", memory=-3), "transformer_xl", "expected 0"),
     ],
 )

@@ -17,6 +17,7 @@ from scipy import stats
 
 from firth import recipe
 from firth.cli import main
+from firth.run import recorded
 from firth.run.evaluator import Heldout
 from firth.run.experiment import build
 from firth.run.workdir import describe_run
@@ -149,7 +150,7 @@ def test_the_command_writes_predictions_in_file_order(task, tmp_path, capsys):
     kind, folder, changes, logits, labels = task
     config = config_of(folder, changes)
     run = build(config, partition.create_mesh(config.mesh))
-    recipe.record(config, tmp_path)
+    recorded.record(config, tmp_path)
     describe_run(run, tmp_path)
     worse = jax.tree.map(lambda x: -x, run.initial)
     saves = Checkpoints(tmp_path, keep=3, best=run.best)

@@ -10,6 +10,7 @@ import pytest
 from firth import recipe
 from firth.errors import FirthError
 from firth.recipe import with_fields
+from firth.run import recorded
 from firth.run.evaluator import Heldout, with_options
 from firth.run.experiment import build
 from firth.training.partition import create_mesh
@@ -107,25 +108,26 @@ def test_what_makes_other_parameters_is_refused(store):
 def test_a_workdir_of_before_goes_on_and_can_be_measured_by_them(tmp_path):
     """Its config has none of these fields, and nothing else of the recipe has changed for it."""
     config = recipe.read_recipe("transformer_xl.py:tiny,length=16")
-    recipe.record(config, tmp_path)
+    recorded.record(config, tmp_path)
     path = tmp_path / "config.json"
     old = json.loads(path.read_text())
     del old["eval"]["length"], old["eval"]["model"], old["model"]["init_stddev"]
     del old["mesh"]["zero1"], old["rollback"]
     path.write_text(json.dumps(old))
+    (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     found = recipe.read(tmp_path)
-    recipe.record(config, tmp_path)
+    recorded.record(config, tmp_path)
     fields = {"eval.length": 4, "eval.model.clamp_len": 31, "eval.model.same_length": True}
     arguments = [f"--config.{name}={value}" for name, value in fields.items()]
-    config, changed = recipe.remeasured(found, arguments)
+    config, changed = recorded.remeasured(found, arguments)
     assert changed == fields
     assert config.eval.length == 4 and not config.mesh.zero1 and config.rollback.limit == 3
     assert config.eval.model.to_dict() == {"clamp_len": 31, "same_length": True}
     assert not config.model.same_length
     with pytest.raises(FirthError, match=r"not measured by 'eval.model.clamp'; did you mean"):
-        recipe.remeasured(found, ["--config.eval.model.clamp=3"])
+        recorded.remeasured(found, ["--config.eval.model.clamp=3"])
     task = recipe.read_recipe("finetune.py:task=rte,init=x")
     with pytest.raises(FirthError, match=r"not measured by .eval.length"):
-        recipe.remeasured(task, ["--config.eval.length=3"])
+        recorded.remeasured(task, ["--config.eval.length=3"])
     with pytest.raises(FirthError, match="holds a run of another config"):
-        recipe.record(with_fields(found, {"model.init_stddev": 0.005}), tmp_path)
+        recorded.record(with_fields(found, {"model.init_stddev": 0.005}), tmp_path)

@@ -13,6 +13,7 @@ from firth.data.tasks.load import get_task
 from firth.errors import FirthError
 from firth.models.model import family
 from firth.recipe import with_fields
+from firth.run import recorded
 from firth.run.experiment import build, create_objective
 from firth.training.optim import create_optimizer, create_schedule
 from firth.training.partition import create_mesh
@@ -82,12 +83,12 @@ def test_settings_of_another_family_are_told(tmp_path, caplog):
 def test_a_workdir_of_before_goes_on(tmp_path):
     """The settings' name is new in a config, their numbers are BERT's as ever."""
     config = recipe.read_recipe("finetune.py:task=rte,init=weights")
-    recipe.record(config, tmp_path)
+    recorded.record(config, tmp_path)
     path = tmp_path / "config.json"
     old = json.loads(path.read_text())
     assert old.pop("settings") == "bert"
     path.write_text(json.dumps(old))
-    recipe.record(config, tmp_path)
+    recorded.record(config, tmp_path)
     other = recipe.read_recipe("finetune.py:task=rte,init=weights,family=roberta")
     with pytest.raises(FirthError, match="holds a run of another config"):
-        recipe.record(other, tmp_path)
+        recorded.record(other, tmp_path)

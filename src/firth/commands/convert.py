@@ -10,7 +10,7 @@ from firth.models.model import parameter_count
 from firth.weights.config import architecture
 from firth.weights.names import published_heads
 from firth.weights.read import Saved, read_model
-from firth.weights.write import write_firth, write_published
+from firth.weights.write import check_directory, write_firth, write_published
 
 
 def summary(saved: Saved) -> str:
@@ -52,14 +52,15 @@ def main(argv: list[str]) -> int:
         help="of a workdir: the model, or the generator trained beside it",
     )
     args = parser.parse_args(argv)
+    check_directory(args.to, args.overwrite)
     saved = read_model(args.source, args.part)
     to_firth = saved.layout in ("published", "original")
-    print(summary(saved), file=sys.stderr)
     named = published_heads(saved.spec)
     lost = [head for head in saved.heads if head not in named]
-    if not to_firth and lost:
-        print(f"no place in the published layout, left out: {', '.join(lost)}", file=sys.stderr)
     write = write_firth if to_firth else write_published
     write(args.to, saved, args.overwrite)
+    print(summary(saved), file=sys.stderr)
+    if not to_firth and lost:
+        print(f"no place in the published layout, left out: {', '.join(lost)}", file=sys.stderr)
     print(f"{args.to}: {'Firth' if to_firth else 'published'} layout")
     return 0

@@ -8,7 +8,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from firth.commands.arguments import Parser, add_texts, check_output
+from firth.commands.arguments import Parser, add_texts, check_output, whole
 from firth.errors import FirthError
 from firth.storage.remote import is_url
 
@@ -24,18 +24,17 @@ def main(argv: list[str]) -> int:
         epilog="With --workdir, --config.eval.FIELD=VALUE and --config.data.heldout_store=STORE "
         "override fields for the evaluation: another test set, more of its text, a longer memory, "
         "rows of another length.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--json", action="store_true", help="print one JSON object")
     add("--workdir", help="the folder of a run of `firth train`")
-    add("--step", type=int, help="checkpoint (default: the best, else the newest)")
+    add("--step", type=whole, help="checkpoint (default: the best, else the newest)")
     add("--model", help="published or Firth directory, workdir, or hf:org/name")
     add("--data", help="a labelled .csv, .tsv or .jsonl; - for stdin")
     add("--label", help="column of the label, a name or number (found by the column's name)")
     add("--output", help="a .csv, .tsv or .jsonl file for the rows with their predictions")
     add_texts(parser)
-    args, changes = parser.parse_known_args(argv)
+    args, changes = parser.parse_with_fields(argv)
     given = [name for name, value in vars(args).items() if value != parser.get_default(name)]
     of_files = [name for name in given if name not in (*OF_RUNS, "json")]
     if bool(args.workdir) == bool(args.model and args.data) or (args.workdir and of_files):

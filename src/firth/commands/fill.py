@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Iterator
 
-from firth.commands.arguments import Parser, add_errors, add_model
+from firth.commands.arguments import Parser, add_errors, add_model, ascii_only, positive
 from firth.errors import FirthError
 from firth.inference.encoder import load
 from firth.inference.fill import BATCH_SIZE, Filled, fill
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     add("texts", nargs="*", metavar="TEXT", help="with [MASK] in it; a tab before a second text")
     add_model(parser)
     add("--input", help="instead of TEXT: a text a line; - for stdin")
-    add("--top", type=int, default=5, help="how many words for a mask (5)")
+    add("--top", type=positive, default=5, help="how many words for a mask (5)")
     add("--targets", help="choose among these words alone, e.g. --targets=vase,silence")
     add("--json", action="store_true", help="print one JSON object a mask, each on its line")
     add_errors(parser)
@@ -64,7 +64,7 @@ def _print(text: Text, row: int, filled: Filled, as_json: bool, first: bool):
     if as_json:
         choices = [choice._asdict() for choice in filled.choices]
         entry = {"row": row, "text": text, "position": filled.position, "choices": choices}
-        print(json.dumps(entry, ensure_ascii=False))
+        print(json.dumps(entry, ensure_ascii=ascii_only()))
         return
     if not first:
         print()

@@ -8,7 +8,16 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from firth.commands.arguments import Parser, add_dtype, add_errors, add_model, check_output
+from firth.commands.arguments import (
+    STREAM,
+    Parser,
+    add_dtype,
+    add_errors,
+    add_model,
+    check_output,
+    number,
+    whole,
+)
 from firth.errors import FirthError
 from firth.inference.encoder import load
 from firth.inference.generate import Generated, generate
@@ -25,24 +34,25 @@ def main(argv: list[str]) -> int:
     add_model(parser)
     add("--prompt", help="the text to continue; without it, a new text begins")
     add("--input", help="instead of --prompt: a prompt a line; - for stdin")
-    add("--output", help="write JSON lines to this file instead of showing the texts")
-    add("--tokens", type=int, default=64, help="generate at most so many tokens (64)")
-    add("--temperature", type=float, default=1.0, help="below 1 favours likely tokens (1.0)")
-    add("--top-k", type=int, default=0, help="sample from the K likeliest tokens; 0: all (0)")
-    add("--top-p", type=float, default=1.0, help="sample from the nucleus; 1.0: all (1.0)")
+    add("--output", help="write JSON lines to this file, - for stdout")
+    add("--tokens", type=whole, default=64, help="generate at most so many tokens (64)")
+    add("--temperature", type=number, default=1.0, help="below 1 favours likely tokens (1.0)")
+    add("--top-k", type=whole, default=0, help="sample from the K likeliest tokens; 0: all (0)")
+    add("--top-p", type=number, default=1.0, help="sample from the nucleus; 1.0: all (1.0)")
     add("--greedy", action="store_true", help="take the likeliest token instead of sampling")
     add("--stop", nargs="+", default=[], metavar="STRING", help="stop before any of these")
-    add("--seed", type=int, default=0, help="the same seed samples the same tokens (0)")
-    add("--samples", type=int, default=1, help="number of continuations of each prompt (1)")
+    add("--seed", type=whole, default=0, help="the same seed samples the same tokens (0)")
+    add("--samples", type=whole, default=1, help="number of continuations of each prompt (1)")
     add_dtype(parser)
     add_errors(parser)
     args = parser.parse_args(argv)
 
     names, prompts = _named_prompts(args)
-    if args.output:
-        check_output(args.output)
+    output = args.output
+    if output and output != STREAM:
+        output = check_output(output, args.input)
     encoder = load(args.model, dtype=args.dtype)
-    alone = len(prompts) * args.samples == 1 and not args.output
+    alone = len(prompts) * args.samples == 1 and not output
     if alone:
         stream = _Terminal(prompts[0])
     results = generate(
@@ -59,8 +69,8 @@ def main(argv: list[str]) -> int:
         stream=stream if alone else None,
         names=names,
     )
-    if args.output:
-        _write_lines(args.output, prompts, results)
+    if output:
+        _write_lines(output, prompts, results)
     elif alone:
         stream.end()
     else:
@@ -101,10 +111,10 @@ class _Terminal:
         print(self._prompt)
 
 
-def _write_lines(path: str, prompts: list[str], results: list[Generated]):
+def _write_lines(path: Path | str, prompts: list[str], results: list[Generated]):
     lines = [json.dumps({"prompt": prompts[one.row]} | asdict(one)) for one in results]
-    try:
-        write_text(Path(path), "\n".join(lines) + "\n")
-    except OSError as error:
-        raise FirthError(f"{path} cannot be written: {error.strerror or error}") from None
+    if path == STREAM:
+        print("\n".join(lines))
+        return
+    write_text(path, "\n".join(lines) + "\n")
     print(f"{path}: {len(lines)} continuations", file=sys.stderr)

@@ -6,12 +6,11 @@ firth plan --config bert.py:base --config electra.py:base --chips v5e:16 --chart
 
 import argparse
 import json
-from pathlib import Path
 
 import jax
 
 from firth import recipe
-from firth.commands.arguments import Parser
+from firth.commands.arguments import Parser, check_output, number
 from firth.errors import FirthError
 from firth.planning import cost, here, report
 from firth.planning.hardware import CHIPS, parse_chips
@@ -67,7 +66,6 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         prog="firth plan",
         description="Count the cost of a run before it runs, without any data.",
         epilog="--config.FIELD=VALUE overrides a field of every recipe, as in `firth train`.",
-        allow_abbrev=False,
     )
     add, default = parser.add_argument, cost.Assumptions()
     add("--config", action="append", help="a pretraining recipe, e.g. bert.py:base; repeatable")
@@ -79,7 +77,11 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     add("--list", action="store_true", help="list the known chips")
     add("--json", action="store_true", help="print JSON")
-    add("--chart", type=Path, help="draw FLOPs, price and emissions of the recipes to this file")
+    add(
+        "--chart",
+        metavar="FILE",
+        help="draw FLOPs, price and emissions of the recipes to this file",
+    )
     add("--compile", help="also compile the step for these slices: v5e:16x16,v5p:4x4x4")
     add("--mesh", choices=("auto",), help="with --compile: search the best split of the devices")
     add(
@@ -87,16 +89,14 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         action="store_true",
         help="with --compile: search for the most rows per chip that fit",
     )
-    add("--mfu", type=float, default=default.mfu, help=f"share of the peak FLOP/s ({default.mfu})")
-    add("--pue", type=float, default=default.pue, help=f"of the data centre ({default.pue})")
-    add("--kg-per-kwh", type=float, default=default.kg_per_kwh, help=f"CO2e ({default.kg_per_kwh})")
-    add("--watts", type=float, help="power of a chip (default: as in --list)")
-    add("--usd", type=float, help="price of a chip-hour (default: as in --list)")
-    args, rest = parser.parse_known_args(argv)
-    for item in rest:
-        if not item.startswith("--config."):
-            raise FirthError(f"unexpected argument {item!r}; see firth plan --help")
-    return args, rest
+    add("--mfu", type=number, default=default.mfu, help=f"share of the peak FLOP/s ({default.mfu})")
+    add("--pue", type=number, default=default.pue, help=f"of the data centre ({default.pue})")
+    add(
+        "--kg-per-kwh", type=number, default=default.kg_per_kwh, help=f"CO2e ({default.kg_per_kwh})"
+    )
+    add("--watts", type=number, help="power of a chip (default: as in --list)")
+    add("--usd", type=number, help="price of a chip-hour (default: as in --list)")
+    return parser.parse_with_fields(argv)
 
 
 def check(args: argparse.Namespace) -> cost.Assumptions:
@@ -112,6 +112,6 @@ def check(args: argparse.Namespace) -> cost.Assumptions:
         raise FirthError("--mesh=auto searches among compiled programs: give --compile as well")
     if args.largest_batch and not args.compile:
         raise FirthError("--largest-batch compiles several sizes: give --compile as well")
-    if args.chart and not args.chart.parent.is_dir():
-        raise FirthError(f"--chart {args.chart}: no such folder {args.chart.parent}")
+    if args.chart:
+        args.chart = check_output(args.chart, option="--chart")
     return cost.Assumptions(args.mfu, args.pue, args.kg_per_kwh, args.watts, args.usd)

@@ -6,18 +6,20 @@ firth prepare --tfds wiki40b/en --text-field text --tokenizer tok/ --output stor
 
 import argparse
 import math
+import os
 import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from firth.commands.arguments import Parser
+from firth.commands.arguments import Parser, positive
 from firth.data.corpus.destination import check_output, place
 from firth.data.corpus.parts import Options
 from firth.data.corpus.prepare import CHOICES, note, prepare
 from firth.data.corpus.text import FORMATS, find_sources, read_batches, read_documents
 from firth.data.corpus.writer import explained
 from firth.errors import FirthError
+from firth.storage.local import read_json, write_json
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer, train_tokenizer
 
@@ -30,6 +32,7 @@ _TRAINING_BYTES = {
     "word": math.inf,  # needs all the text, but keeps only the types
     "char": math.inf,
 }
+_ASKED = "training.json"  # beside a trained tokenizer: what was asked for
 _COMPRESSION = 4  # assumed ratio of compression, to choose that sample
 
 
@@ -48,10 +51,10 @@ def main(argv: Sequence[str]) -> int:
     args.input += [f"tfds:{name}" for name in args.tfds]
     if not args.input:
         raise FirthError("nothing to prepare; name files with --input, or a dataset with --tfds")
-    if args.workers is not None and args.workers < 1:
-        raise FirthError(f"--workers is {args.workers}; expected 1 or more")
     output = place(args.output)
     check_output(output, args.overwrite)
+    if os.path.abspath(args.output) == os.path.abspath(args.tokenizer):
+        raise FirthError(f"--output {output} is also --tokenizer; name two folders")
     begin = time.monotonic()
     store = prepare(
         args.input,
@@ -88,7 +91,21 @@ def _tokenizer(args: argparse.Namespace, options: Options) -> Tokenizer:
             f"{path} holds a {tokenizer.kind} tokenizer, not the {kind} one to be trained; remove "
             "it, choose another --tokenizer, or leave --train-tokenizer out to use it"
         )
+    _check_size(path, tokenizer, args.vocab_size)
     return tokenizer
+
+
+def _check_size(path: Path, tokenizer: Tokenizer, size: int | None) -> None:
+    """Raise FirthError for a tokenizer that was not made with this --vocab-size."""
+    if size in (None, tokenizer.vocab_size):
+        return
+    asked = read_json(path / _ASKED) if (path / _ASKED).is_file() else {}
+    if asked.get("vocab_size") != size:
+        raise FirthError(
+            f"{path} holds a tokenizer of {tokenizer.vocab_size:,} tokens, not {size:,}; leave "
+            "--vocab-size out to use it, or choose another --tokenizer to train one"
+        )
+    note(f"the text gave a vocabulary of {tokenizer.vocab_size:,} tokens, not all of {size:,}")
 
 
 def _train(path: Path, args: argparse.Namespace, options: Options) -> None:
@@ -119,6 +136,7 @@ def _train(path: Path, args: argparse.Namespace, options: Options) -> None:
     with explained(path):
         shutil.rmtree(temporary, ignore_errors=True)
         tokenizer.save(temporary)
+        write_json(temporary / _ASKED, {"kind": kind, "vocab_size": args.vocab_size})
         temporary.rename(path)
 
 
@@ -158,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
             default="strict",
             help="stop at bytes that are not UTF-8, or replace them with U+FFFD",
         ),
-        "--workers": dict(type=int, metavar="N", help="processes (default: one a core)"),
+        "--workers": dict(type=positive, metavar="N", help="processes (default: one a core)"),
         "--runner": dict(
             default="local",
             metavar="NAME",
@@ -171,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
             help="first train one on the input, if there is none at --tokenizer yet",
         ),
         "--vocab-size": dict(
-            type=int,
+            type=positive,
             metavar="N",
             help="of a trained tokenizer (default: 30,000; word and char: all types)",
         ),

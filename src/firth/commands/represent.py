@@ -35,15 +35,15 @@ def main(argv: list[str]) -> int:
     add_errors(parser)
     args = parser.parse_args(argv)
 
+    output = check_output(args.output, args.input)
     total = count_lines(args.input)
-    check_output(args.output)
     encoder = load(args.model, dtype=args.dtype, heads=False)
     bar = Progress(total, 0, "represent", quiet=total is None)
     try:
         count = represent(
             encoder,
             read_lines(args.input, args.errors),
-            args.output,
+            output,
             layers=args.layers,
             pool=args.pool,
             batch_size=args.batch_size,

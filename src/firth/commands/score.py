@@ -6,9 +6,18 @@ firth score --model DIR --input sentences.txt --output scores.jsonl
 import itertools
 import json
 import math
+import sys
 from collections.abc import Iterator
 
-from firth.commands.arguments import Parser, add_errors, add_model, check_output, positive
+from firth.commands.arguments import (
+    STREAM,
+    Parser,
+    add_errors,
+    add_model,
+    ascii_only,
+    check_output,
+    positive,
+)
 from firth.errors import FirthError
 from firth.inference.encoder import load
 from firth.inference.inputs import count_lines, read_plain_lines
@@ -27,16 +36,19 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add_model(parser)
     add("--input", required=True, help="a text a line; - for stdin")
-    add("--output", required=True, help="the .jsonl file to write: one object a text")
+    add("--output", required=True, help="the .jsonl file to write, - for stdout: one object a text")
     add("--end", action="store_true", help="score the end-of-text token as well (causal models)")
     add("--batch-size", type=positive, default=BATCH_SIZE, help=f"({BATCH_SIZE})")
     add_errors(parser)
     args = parser.parse_args(argv)
-    output = check_output(args.output)
+    output = args.output
+    if output != STREAM:
+        output = check_output(output, args.input)
+    rows = count_lines(args.input)
     encoder = load(args.model)
     kind = kind_of(encoder)
     lines, total, count = [], 0.0, 0
-    rows = count_lines(args.input)
+    escape = output == STREAM and ascii_only()
     bar = Progress(rows, 0, "score", quiet=rows is None)
     for window in _windows(read_plain_lines(args.input, args.errors), WINDOW * args.batch_size):
         names, texts = zip(*window, strict=True)
@@ -45,17 +57,22 @@ def main(argv: list[str]) -> int:
             values = [round(float(value), 6) for value in one.log_probs]
             record = dict(text=text, kind=one.kind, total=round(one.total, 6))
             record |= dict(tokens=one.tokens, log_probs=values)
-            lines.append(json.dumps(record, ensure_ascii=False) + "\n")
+            lines.append(json.dumps(record, ensure_ascii=escape) + "\n")
             total, count = total + one.total, count + len(one.ids)
         bar.update(len(lines))
     bar.close()
     if not count:
-        raise FirthError(f"{args.input} has no tokens; expected one text a line")
-    write_text(output, "".join(lines))
+        name = "standard input" if args.input == STREAM else args.input
+        raise FirthError(f"{name} has no tokens; expected one text a line")
+    if output == STREAM:
+        sys.stdout.write("".join(lines))
+    else:
+        write_text(output, "".join(lines))
     mean = -total / count
     print(
-        f"{output}: {len(lines):,} texts, {count:,} tokens, {mean:.4f} nats a token, "
-        f"{kind} perplexity {math.exp(mean):,.2f}"
+        f"{args.output}: {len(lines):,} texts, {count:,} tokens, {mean:.4f} nats a token, "
+        f"{kind} perplexity {math.exp(mean):,.2f}",
+        file=sys.stderr if output == STREAM else sys.stdout,
     )
     return 0
 

@@ -7,7 +7,7 @@ import importlib
 import sys
 
 from firth import recipe
-from firth.commands.arguments import example
+from firth.commands.arguments import check_options, example
 from firth.display.annotations import comments_of
 from firth.distributed import job, watch
 from firth.recipe import SHIPPED, flatten
@@ -15,6 +15,8 @@ from firth.run.seeds import train_seeds
 from firth.train import train
 from firth.training.goodput import process_start
 from firth.training.remote_workdir import local_workdir
+
+OPTIONS = ("--config", "--workdir", "--help", "-config", "-workdir", "-help", "-h")
 
 # Fields that people change most, and of those without a common default what they mean.
 OFTEN = {
@@ -47,6 +49,11 @@ def fields_help() -> str:
 
 def main(argv: list[str]) -> int:
     """`firth train`."""
+    fields = ("--config.", "-config.")
+    check_options(
+        [item for item in argv if not item.startswith(fields)],
+        (*OPTIONS, *(f"--{name}" for name in job.OPTIONS)),
+    )
     place, rest = job.from_command_line(argv)
     if len(rest) > 1:  # --help alone needs no other process
         job.join(place)

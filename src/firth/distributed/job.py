@@ -23,6 +23,7 @@ from firth.distributed.libtpu import accelerator
 from firth.errors import FirthError
 
 DIED = 75  # exit status (EX_TEMPFAIL): a process died or hangs; start all of them again
+OPTIONS = ("coordinator", "processes", "process", "patience", "stall", "gather")
 DAY_MS = 24 * 3600 * 1000  # the watch, not a timeout, ends a wait for the others
 
 
@@ -234,7 +235,8 @@ def check_workdir(workdir: Path, shared: bool = True) -> None:
         workdir.mkdir(parents=True, exist_ok=True)
         probe.write_text(word)
     except OSError as error:
-        raise FirthError(f"--workdir {workdir} cannot be written: {error}") from None
+        reason = error.strerror or error
+        raise FirthError(f"--workdir {workdir} cannot be written: {reason}") from None
     if not shared:
         probe.unlink()
         return

@@ -146,7 +146,9 @@ class Encoder:
         if (texts is None) == (tokens is None):
             raise FirthError("give either texts or tokens=")
         if texts is not None:
-            ids, segments, mask = self.pad(self.tokenise(texts, truncate=truncate))
+            ids, segments, mask = self.pad(
+                self.tokenise(texts, truncate=truncate, advice="shorten it, or truncate=True")
+            )
             length = int(mask.sum(1).max())  # without the padding to a fixed shape
         else:
             ids, segments, mask = self._checked(tokens, segments, mask)
@@ -186,11 +188,7 @@ class Encoder:
         """The labels of texts with their probabilities, or their scores.
 
             encoder = firth.load("runs/snippets")
-<<<<<<< HEAD
-            encoder.predict("A waste of time.")  # [Prediction('negative', 0.9817)]
-=======
             encoder.predict("A waste of time.")  # [Prediction('negative', 0.6050)]
->>>>>>> h-predict
             encoder.predict([("a text", "its pair")])[0].probabilities
 
         Args:
@@ -239,7 +237,9 @@ class Encoder:
 
         return generate(self, texts, **settings)
 
-    def tokenise(self, texts: Sequence[Text], *, limit=None, truncate=False, names=None) -> list:
+    def tokenise(
+        self, texts: Sequence[Text], *, limit=None, truncate=False, names=None, advice="shorten it"
+    ) -> list:
         """(ids int32 [n] with special tokens, where the second text begins) of each text.
 
         Args:
@@ -247,12 +247,13 @@ class Encoder:
           limit: the most tokens a text may have; by default the rows of the position table.
           truncate: cut longer texts, the longer one of a pair first, as the BERT code does.
           names: the names of the texts in errors; by default "text 0" and so on.
+          advice: what the error says to do with a text that is too long.
 
         Raises FirthError for a value that is not a text and for a text that is too long.
         """
         tokenizer, limit = self.tokenizer, limit or self.max_length
         if tokenizer is None:
-            raise FirthError(f"{self.saved.source} holds no tokenizer; give tokens= instead")
+            raise FirthError(f"{self.saved.source} holds no tokenizer, which reading texts needs")
         template = self.template
         if isinstance(texts, str) or not texts:
             raise FirthError(f"expected a list of texts, not {texts!r:.40}")
@@ -270,7 +271,7 @@ class Encoder:
             if size > limit and not truncate:
                 raise FirthError(
                     f"{names[i] if names else f'text {i}'} has {size} tokens with special ones, "
-                    f"but the model has {limit} positions; shorten it or ask for truncation"
+                    f"but the model has {limit} positions; {advice}"
                 )
             a_cut, b_cut = truncation(len(a), len(b), max(limit - special, 0))
             a, b = a[: len(a) - a_cut], b[: len(b) - b_cut]

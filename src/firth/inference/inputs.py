@@ -58,6 +58,8 @@ def count_lines(path: str) -> int | None:
 
 
 def _open(path: str):
+    if path == "-" and sys.stdin is None:
+        raise FirthError("standard input is closed; expected one text a line, or name a file")
     try:
         return contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb")
     except OSError as error:

@@ -128,7 +128,13 @@ def _vectors(encoder, lines, layers, pool, batch_size, max_length) -> Iterator:
     while window := list(itertools.islice(lines, SORTED_BATCHES[pool] * batch_size)):
         names, texts = zip(*window, strict=True)
         truncate = max_length is not None
-        tokenised = encoder.tokenise(texts, limit=max_length, truncate=truncate, names=names)
+        tokenised = encoder.tokenise(
+            texts,
+            limit=max_length,
+            truncate=truncate,
+            names=names,
+            advice="shorten it, or set a maximum length",
+        )
         order = sorted(range(len(tokenised)), key=lambda i: len(tokenised[i][0]))
         vectors, previous = [None] * len(tokenised), None
         for begin in [*range(0, len(order), batch_size), None]:

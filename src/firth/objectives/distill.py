@@ -69,7 +69,10 @@ class Distill(Objective):
                 f"has {', '.join(self.teacher.heads) or 'none'}"
             )
         if self.masked.pairs != "none":
-            raise FirthError("objective.pairs: distillation has no pair objective")
+            raise FirthError(
+                "objective.pairs: distillation has no pair objective; use objective.pairs=none "
+                "and rows without pairs (bert.py:SIZE,view=packed)"
+            )
 
     @property
     def heads(self):

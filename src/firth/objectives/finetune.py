@@ -34,6 +34,10 @@ class Finetune(TaskObjective):
     def from_config(cls, fields: dict, sources: Sources) -> "Finetune":
         """Build it from a config's `objective` section and the task."""
         task, body = sources.task, sources.body
+        if task is None:
+            raise FirthError(
+                "objective 'finetune' learns labels, and this recipe has no task; use finetune.py"
+            )
         if fields.get("both_orders") and len(task.text_columns) != 2:
             raise FirthError(
                 f"objective.both_orders needs two texts, but task {task.name!r} has one"

@@ -61,7 +61,7 @@ class MaskedLM(Objective):
         tokenizer without a mask token.
         """
         tokenizer = sources.tokenizer
-        rates = (fields.pop("mask_rate"), fields.pop("random_rate"))
+        rates = (fields.pop("mask_rate", 0.8), fields.pop("random_rate", 0.1))
         smoothing = fields.pop("smoothing", 0.7)
         if tokenizer.mask_id is None:
             raise FirthError("masked language modelling needs a tokenizer with a mask token")

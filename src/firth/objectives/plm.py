@@ -62,7 +62,7 @@ class PermutationLM(Objective):
         if not hasattr(family(body["family"]).Body, "two_streams"):
             raise FirthError(
                 f"objective 'plm' cannot train model.family={body['family']!r}: it needs a content "
-                "and a query stream, which only xlnet has"
+                "and a query stream, which only xlnet has; use mlm or rtd"
             )
         special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id)
         return cls(

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from firth.errors import FirthError
 from firth.layers.products import Product, masked_words
+from firth.models.model import family
 from firth.objectives import mask, mlm
 from firth.objectives.losses import cross_entropy, log_loss
 from firth.objectives.objective import Objective, Sources
@@ -98,7 +99,10 @@ class ReplacedTokens(Objective):
                 f"sharing='none', not {self.sharing!r}"
             )
         if self.masked.pairs != "none":
-            raise FirthError("objective.pairs: replaced-token detection has no pair objective")
+            raise FirthError(
+                "objective.pairs: replaced-token detection has no pair objective; use "
+                "objective.pairs=none and rows without pairs (bert.py:SIZE,view=packed)"
+            )
 
     @property
     def heads(self):
@@ -130,6 +134,13 @@ class ReplacedTokens(Objective):
         if self.trained:
             run_as = {name: spec[name] for name in ("scan", "remat", "dtype") if name in spec}
             return {"generator": self.trained.spec | run_as, "tied": False}
+        if "embedding_size" not in {
+            f.name for f in dataclasses.fields(family(spec["family"]).Config)
+        }:
+            raise FirthError(
+                f"objective 'rtd' cannot train model.family={spec['family']!r}: its generator "
+                "needs embeddings of another width than its layers, which this body lacks; use mlm"
+            )
         hidden = max(round(spec["hidden_size"] * self.width), 1)
         head = spec["hidden_size"] // spec["num_heads"]
         heads = max(hidden // head, 1)

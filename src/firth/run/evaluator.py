@@ -28,7 +28,8 @@ from firth.data.tasks.submission import write_predictions
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound
-from firth.run import experiment
+from firth.run import bounds, experiment
+from firth.run.recorded import remeasured
 from firth.storage.local import write_text
 from firth.storage.remote import is_url
 from firth.training import metrics as pairs
@@ -227,7 +228,11 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         upload_files(copy, workdir, [path.relative_to(copy).as_posix() for path in written])
         return results
     workdir = Path(workdir)
-    config, changed = recipe.remeasured(recipe.read(workdir), changes)
+    before = recipe.read(workdir)
+    if not {"data", "eval", "model", "objective"} <= set(before.keys()):
+        raise FirthError(f"{workdir} is not a workdir: its config.json is not that of a run")
+    config, changed = remeasured(before, changes)
+    bounds.check(config)
     mesh = partition.create_mesh(config.mesh)
     run = experiment.build(config, mesh, cache=workdir / "epochs.json")
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)

@@ -7,6 +7,7 @@ fields. Parts that do not fit together raise FirthError here, with the reason.
 import dataclasses
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,16 @@ from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer
 from firth.training import partition
 from firth.weights.read import Saved, read_model
+
+# The recipe that shows the section of each objective.
+RECIPES = {
+    "mlm": "bert.py",
+    "clm": "gpt2.py",
+    "plm": "xlnet.py",
+    "rtd": "electra.py",
+    "distill": "distilbert.py",
+    "finetune": "finetune.py",
+}
 
 log = logging.getLogger("firth")
 
@@ -259,28 +270,43 @@ def create_objective(
     name = fields.pop("name")
     kind = registry.resolve("objective.name", name, OBJECTIVES)
     fields.pop("static", None)  # the train step reads it: it decides the key of the corruption
+    if isinstance(kind.bidirectional, bool | None):  # else its fields decide
+        _check_direction(name, kind.bidirectional, body)
     try:
         objective = kind.from_config(fields, Sources(tokenizer, task, body or {}, counts, load))
     except TypeError as error:
-        raise FirthError(f"objective {name!r}: {error}") from None
-    _check_direction(name, objective, body)
+        raise FirthError(f"objective {name!r}: {_misfit(name, error)}") from None
+    _check_direction(name, objective.bidirectional, body)
     return objective
 
 
-def _check_direction(name: str, objective, body: dict | None):
+def _misfit(name: str, error: TypeError) -> str:
+    """Why the section of a recipe does not make this objective, and what to do."""
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if not found:
+        return str(error)
+    shown = f"as in {RECIPES[name]}" if name in RECIPES else "with the fields that it defines"
+    return (
+        f"it has no field {found[1]!r}; the section objective belongs to another one: write a "
+        f"recipe of your own with a section for {name!r}, {shown}"
+    )
+
+
+def _check_direction(name: str, bidirectional: bool | None, body: dict | None):
     """Raise FirthError if the body is causal and the objective bidirectional, or vice versa."""
-    direction = objective.bidirectional
-    if direction is None or not body:
+    if bidirectional is None or not body:
         return
-    causal = family(body["family"]).Config.causal
-    if causal == direction:
+    module = family(body["family"])
+    causal = module.Config.causal
+    if causal == bidirectional:
         sees = "only the tokens before each" if causal else "both sides of every token"
+        others = "plm" if hasattr(module.Encoder, "two_streams") else "mlm or rtd"
         raise FirthError(
             f"objective {name!r} cannot train model.family={body['family']!r}, which sees {sees}: "
             + (
                 "it could not use the tokens after a masked word; use objective.name=clm"
                 if causal
-                else "it would read the next word instead of predicting it; use mlm, rtd or plm"
+                else f"it would read the next word instead of predicting it; use {others}"
             )
         )
 

@@ -14,7 +14,7 @@ from firth.data.views import view_config
 from firth.errors import FirthError
 from firth.models import bert
 from firth.models.model import Model, family
-from firth.run import experiment
+from firth.run import bounds, experiment
 from firth.weights.read import Saved, read_model
 
 FREE = 6  # the first id of `Vocabulary` that is a word
@@ -84,8 +84,7 @@ def outline(config) -> Outline:
             f"data.task={config.data.task!r}: a fine-tuning recipe has no plan, since its steps "
             "and the lengths of its rows depend on the examples; plan a pretraining recipe"
         )
-    if config.steps < 1:
-        raise FirthError(f"steps={config.steps}: a plan needs the number of updates, 1 or more")
+    bounds.check(config)
     assumed, vocab_size = [], config.model.get("vocab_size")
     if not vocab_size:
         vocab_size = family(config.model.family).Config.vocab_size
@@ -93,7 +92,7 @@ def outline(config) -> Outline:
     tokenizer = Vocabulary(vocab_size)
     spec = experiment.model_spec(config, None, tokenizer)
     fields, load = config.objective, read_model
-    if fields.name == "distill" and not fields.teacher:
+    if fields.name == "distill" and not fields.get("teacher"):
         teacher = stand_in_teacher(spec)
         fields, load = dict(fields) | {"teacher": "assumed"}, lambda _: teacher
         layers, width = (teacher.spec[name] for name in ("num_layers", "hidden_size"))
@@ -118,7 +117,8 @@ def outline(config) -> Outline:
 
 def stand_in_teacher(student: dict) -> Saved:
     """A teacher without weights: BERT, as wide as the student of this spec and twice as deep."""
-    dimensions = ("vocab_size", "hidden_size", "num_heads", "intermediate_size", "max_length")
+    dimensions = ("vocab_size", "hidden_size", "num_heads", "intermediate_size")
     spec = {name: student[name] for name in dimensions}
+    spec["max_length"] = student.get("max_length", bert.Config.max_length)
     spec |= dict(family="bert", num_layers=2 * student["num_layers"], pooler=False)
     return Saved(spec, ("mlm",), 2, None, False, {}, Path("assumed"), "published")

@@ -9,6 +9,7 @@ from firth.data.tasks.metrics import summary
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.run.evaluator import evaluate
+from firth.run.workdir import check_folder
 from firth.storage.local import write_text
 from firth.training.remote_workdir import is_local_copy
 
@@ -19,12 +20,16 @@ def train_seeds(config, workdir: Path, train) -> dict[str, dict]:
     Evaluates the best checkpoint of each run, writes `summary.json` ({metric: mean, std, median,
     values}) and prints it. On small sets results differ by several points between seeds
     (google-research/bert issue 693), so one seed means little. Raises FirthError if `config.seeds`
-    is no list of integers, and for several processes with a workdir at a URL.
+    is no list of integers, for a folder of something else, and for several
+    processes with a workdir at a URL.
     """
     try:
         seeds = [int(seed) for seed in str(config.seeds).split(",")]
     except ValueError:
         raise FirthError(f"seeds={config.seeds!r} should read 0,1,2") from None
+    if len(set(seeds)) < len(seeds):
+        raise FirthError(f"seeds={config.seeds!r} names a seed twice; expected each once")
+    check_folder(workdir, seeds=True)
     if job.count() > 1 and is_local_copy(workdir):
         raise FirthError(
             f"seeds={config.seeds} at a URL: all processes evaluate the checkpoints, but only "

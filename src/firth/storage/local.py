@@ -34,13 +34,18 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file atomically: a reader, or a crash, sees the old file or the new one."""
+    """Write a file atomically: a reader, or a crash, sees the old file or the new one.
+
+    An OSError names this file, not the temporary one.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(data)
         os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        error.filename, error.filename2 = str(path), None
         raise
 
 

@@ -32,7 +32,7 @@ def train_subwords(
 ) -> SubwordTokenizer:
     """Train WordPiece or byte-level BPE; see `firth.tokenizers.load.train_tokenizer`."""
     if kind == "bpe" and lowercase:
-        raise FirthError("byte-level BPE keeps case; train it with lowercase=False (--cased)")
+        raise FirthError("byte-level BPE keeps case; train it without folding case (--cased)")
     texts = list(texts)
     config = {"do_lower_case": lowercase, "strip_accents": strip_accents} if kind != "bpe" else {}
     if kind == "wordpiece":

@@ -32,6 +32,9 @@ log = logging.getLogger("firth")
 # Orbax sets these itself for reading, but warns of each.
 READ_ONLY = {"read_only": True, "save_interval_steps": 0}
 
+# What tensorstore says of a full disk, a quota and a limit on the size of files.
+FULL = ("No space left", "quota exceeded", "File too large")
+
 # Process 0 saves and restores without waiting for other processes.
 ALONE = ocp.options.MultiprocessingOptions(
     primary_host=0, active_processes={0}, barrier_sync_key_prefix="alone"
@@ -205,7 +208,7 @@ class Checkpoints:
             raise self._explain(step, error) from error
 
     def _explain(self, step: int, error: BaseException) -> FirthError:
-        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+        full = getattr(error, "errno", None) == errno.ENOSPC or any(s in str(error) for s in FULL)
         reason = "the disk is full" if full else f"{type(error).__name__}: {_first_line(error)}"
         self._broken = True
         self.manager.reload()  # or it counts the failed save, and not those that this one replaces

@@ -24,6 +24,7 @@ from firth import recipe
 from firth.errors import FirthError
 from firth.models.model import EMBEDDINGS, Model, create, to_layout
 from firth.storage.local import read_json, sha256
+from firth.storage.places import instead
 from firth.storage.remote import is_url
 from firth.tokenizers.load import load_tokenizer
 from firth.training.checkpoint import Checkpoints
@@ -121,6 +122,7 @@ def read_model(source, part: str = "model") -> Saved:
     raise FirthError(
         f"{path} holds no model: expected config.json (published), model.json (Firth), "
         "checkpoints/ (a workdir) or an original checkpoint of BERT, ALBERT, ELECTRA, XLNet or GPT"
+        + instead(path)
     )
 
 

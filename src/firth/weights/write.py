@@ -14,7 +14,7 @@ from flax.traverse_util import flatten_dict
 
 from firth.errors import FirthError
 from firth.models.model import parameter_count
-from firth.storage.local import sha256
+from firth.storage.local import read_json, sha256
 from firth.weights.config import architecture, read_config, write_config
 from firth.weights.description import NAME, to_json
 from firth.weights.names import canonical, name_table, tensor_for, write_tensors
@@ -58,9 +58,11 @@ def write_published(directory, saved: Saved, overwrite: bool = False):
     with new_directory(directory, overwrite) as folder:
         if _is_unchanged(saved):
             _write_unchanged(folder, saved)
+            _copy_companions(saved, folder)
         else:
             _write_anew(folder, saved)
-        _copy_companions(saved, folder)
+            _copy_companions(saved, folder)
+            _write_longest(folder, saved)
         if not (folder / "README.md").exists():
             (folder / "README.md").write_text(model_card(saved), encoding="utf-8")
 
@@ -168,12 +170,10 @@ def _copy_companions(saved: Saved, folder: Path):
                     shutil.copyfile(file, folder / file.name)
 
 
-@contextlib.contextmanager
-def new_directory(directory, overwrite: bool = False):
-    """Yield a temporary directory that replaces `directory` if the block succeeds.
+def check_directory(directory, overwrite: bool = False):
+    """Raise FirthError unless a model may be written to `directory`: a new one, or an empty one.
 
-    Raises FirthError if `directory` is a file or is not empty, and if it cannot be written. With
-    `overwrite` it may hold a model directory, and nothing else.
+    With `overwrite` it may hold a model directory, and nothing else.
     """
     target = Path(os.path.realpath(directory))
     if target.exists() and not target.is_dir():
@@ -187,6 +187,33 @@ def new_directory(directory, overwrite: bool = False):
                 f"{directory} is not only a model directory (it has folders, or no config.json); "
                 "it is not overwritten"
             )
+    above = next(folder for folder in target.parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise FirthError(
+            f"{directory} cannot be written: {above} is no folder with leave to write; choose "
+            "another"
+        )
+
+
+def _write_longest(folder: Path, saved: Saved):
+    """Write `model_max_length` of the tokenizer, without which transformers cannot truncate."""
+    path = folder / "tokenizer_config.json"
+    if saved.tokenizer_path is None or "max_length" not in saved.spec:
+        return
+    config = read_json(path) if path.is_file() else {}
+    longest = saved.spec["max_length"]
+    config["model_max_length"] = min(config.get("model_max_length") or longest, longest)
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def new_directory(directory, overwrite: bool = False):
+    """Yield a temporary directory that replaces `directory` if the block succeeds.
+
+    Raises FirthError as `check_directory` does, and if it cannot be written.
+    """
+    check_directory(directory, overwrite)
+    target = Path(os.path.realpath(directory))
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     discarded = target.with_name(f".{target.name}.{os.getpid()}.old")
     try:

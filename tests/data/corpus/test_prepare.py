@@ -339,7 +339,7 @@ def test_bad_requests(tmp_path, tokenizer, corpus):
         main(command(path, tmp_path / "absent", tmp_path / "store"))
     with pytest.raises(FirthError, match="the pattern matches none"):
         main(command(tmp_path / "*.md", tokenizer, tmp_path / "store"))
-    with pytest.raises(FirthError, match="--workers is 0"):
+    with pytest.raises(FirthError, match="--workers: '0' is not a positive"):
         main(command(path, tokenizer, tmp_path / "store", "--workers=0"))
     with pytest.raises(FirthError, match="sentences is 'words'; expected one of split, line"):
         options = Options(sentences="words")

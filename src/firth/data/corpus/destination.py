@@ -25,6 +25,8 @@ def check_output(output: str | Path, overwrite: bool) -> None:
         there = bool(sizes(output))
     else:
         there = output.exists()
+        if output.is_symlink() and not there:
+            raise FirthError(f"{output} is a link to {os.readlink(output)}, which does not exist")
     if not there:
         return
     if not overwrite:

@@ -22,8 +22,7 @@ import numpy as np
 from firth.data.corpus.manifest import token_dtype
 from firth.data.corpus.sentences import split_sentences
 from firth.data.corpus.text import Batch, Block, read_documents
-from firth.data.corpus.writer import explained
-from firth.errors import FirthError
+from firth.data.corpus.writer import UnfinishedError, explained
 from firth.storage.remote import read_bytes, write_bytes
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.word_cache import CachedTokenizer
@@ -135,14 +134,14 @@ def _next_part(waiting: deque) -> tuple[int, Part, bool]:
     try:
         future.result()
     except BrokenProcessPool:
-        raise FirthError(
+        raise UnfinishedError(
             "a worker process died, perhaps for lack of memory (or because a script started it "
             "without `if __name__ == '__main__'`); run the same command again to resume, with "
             "fewer --workers if memory is short"
         ) from None
     part = load_part(path)
     if part is None:
-        raise FirthError(f"{path} cannot be read back; run the same command again")
+        raise UnfinishedError(f"{path} cannot be read back; run the same command again")
     return position, part, True
 
 

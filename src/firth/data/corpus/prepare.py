@@ -32,7 +32,7 @@ from firth.data.corpus.text import (
     find_sources,
     read_batches,
 )
-from firth.data.corpus.writer import StoreWriter, explained
+from firth.data.corpus.writer import StoreWriter, UnfinishedError, explained
 from firth.errors import FirthError
 from firth.progress import BytesProgress
 from firth.storage.local import write_json
@@ -90,7 +90,8 @@ def prepare(
     sources = find_sources(inputs, options.format, tfds_dir, tfds_download)
     _check_newlines(sources, tokenizer, options)
     partial = unfinished(output)
-    with locked(partial):
+    remote = runner != "local" or any(map(is_url, [output, *inputs]))  # a network may have failed
+    with locked(partial), _discarded(partial, unless=remote):
         plan = _check_plan(partial, sources, tokenizer, options, block_bytes, runner)
         if not (partial / "store").exists():
             if runner == "local":
@@ -108,6 +109,22 @@ def prepare(
         put_store(partial, output)
         shutil.rmtree(partial, ignore_errors=True)
     return open_store(output, verify=False)
+
+
+@contextlib.contextmanager
+def _discarded(partial: Path, unless: bool) -> Iterator[None]:
+    """Remove the unfinished work after bad input, with which the same command fails again.
+
+    It stays where the command can go on: after a full disk or a kill, and for `unless`.
+    """
+    try:
+        yield
+    except UnfinishedError:
+        raise
+    except FirthError:
+        if not unless:
+            shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def _make_parts_with_beam():

@@ -23,6 +23,7 @@ from firth.data.corpus.manifest import ARRAYS, read_manifest
 from firth.data.corpus.staging import stage
 from firth.errors import FirthError
 from firth.storage.local import sha256
+from firth.storage.places import instead
 from firth.storage.remote import is_url
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer
@@ -118,8 +119,8 @@ def open_store(path: str | os.PathLike, verify: bool = True) -> Store:
         text = manifest_path.read_bytes()
     except OSError as error:
         raise FirthError(
-            f"{path} is not a corpus store: cannot read manifest.json ({error.strerror}); "
-            "make one with firth prepare"
+            f"{path} is not a corpus store: cannot read manifest.json ({error.strerror})"
+            f"{instead(path)}; make one with firth prepare"
         ) from None
     manifest = read_manifest(manifest_path, text)
     stamps = {name: _stamp(path / name) for name in manifest["files"]}

@@ -110,6 +110,11 @@ def find_sources(
         for name in names:
             if os.path.isdir(name):
                 raise FirthError(f"--input {name} is a directory; write '{name.rstrip('/')}/*'")
+            if os.path.islink(name) and not os.path.exists(name):
+                raise FirthError(
+                    f"--input {name} is a link to {os.readlink(name)}, which does not exist; "
+                    "mend or remove the link"
+                )
             remote = is_url(name)
             size = int(about(name)["size"]) if remote else os.stat(name).st_size
             place = name if remote else os.path.abspath(name)

@@ -14,6 +14,10 @@ from firth.storage.local import sha256
 from firth.tokenizers.base import Tokenizer
 
 
+class UnfinishedError(FirthError):
+    """A file could not be written; once there is room, the same command can go on."""
+
+
 class StoreWriter:
     """Writes a store from parts in corpus order; its memory does not grow with the store.
 
@@ -161,12 +165,12 @@ def _starts(first: int, lengths: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn an OSError on a write (a full disk, a denied folder) into a FirthError."""
+    """Turn an OSError on a write (a full disk, a denied folder) into an UnfinishedError."""
     try:
         yield
     except OSError as error:
         where = error.filename or path
-        raise FirthError(
+        raise UnfinishedError(
             f"cannot write {where}: {error.strerror or error}; make room or choose another folder, "
             "then run the same command again"
         ) from error

@@ -6,6 +6,7 @@ import pytest
 
 from firth import recipe
 from firth.errors import FirthError
+from firth.run import recorded
 
 
 def config_of(**changes):
@@ -21,39 +22,39 @@ def config_of(**changes):
 
 def test_a_run_may_become_longer_and_no_shorter(tmp_path):
     for epochs in (3.0, 5.0):
-        recipe.record(config_of(epochs=epochs), tmp_path)
+        recorded.record(config_of(epochs=epochs), tmp_path)
         assert recipe.read(tmp_path).epochs == epochs
     for changes, message in (
         (dict(epochs=4.0), r"epochs: 5\.0 there, 4\.0 now"),
         (dict(epochs=5.0, steps=100), "steps: 0 there, 100 now"),
     ):
         with pytest.raises(FirthError, match=message):
-            recipe.record(config_of(**changes), tmp_path)
+            recorded.record(config_of(**changes), tmp_path)
     assert recipe.read(tmp_path).epochs == 5.0
 
 
 def test_more_epochs_do_not_count_where_steps_are_set(tmp_path):
     for steps in (10, 12):
-        recipe.record(config_of(steps=steps), tmp_path)
+        recorded.record(config_of(steps=steps), tmp_path)
     said = r"epochs=4 does not count, since steps=12 is set; .*--config\.steps=N"
     with pytest.raises(FirthError, match=said):
-        recipe.record(config_of(epochs=4.0, steps=12), tmp_path)
+        recorded.record(config_of(epochs=4.0, steps=12), tmp_path)
     with pytest.raises(FirthError, match="steps: 12 there, 10 now"):
-        recipe.record(config_of(steps=10), tmp_path)
+        recorded.record(config_of(steps=10), tmp_path)
     with pytest.raises(FirthError, match="steps: 12 there, 0 now"):
-        recipe.record(config_of(steps=0), tmp_path)
+        recorded.record(config_of(steps=0), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["sst2", "custom"])
 def test_what_older_fine_tuning_called_otherwise_is_the_same_run(name, tmp_path):
     """The task of one's own files had to be named, or was called sst2; kinds were not found."""
     before = dict(data__task=name, data__kind="classification", data__dev_fraction=None)
-    recipe.record(config_of(**before), tmp_path)
-    recipe.record(config_of(), tmp_path)
-    recipe.record(config_of(data__task="custom"), tmp_path)
+    recorded.record(config_of(**before), tmp_path)
+    recorded.record(config_of(), tmp_path)
+    recorded.record(config_of(data__task="custom"), tmp_path)
     for changes in (dict(data__kind="regression"), dict(data__dev_fraction=0.2)):
         with pytest.raises(FirthError, match="holds a run of another config"):
-            recipe.record(config_of(**changes), tmp_path)
+            recorded.record(config_of(**changes), tmp_path)
 
 
 def read(*argv):

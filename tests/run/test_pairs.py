@@ -1,0 +1,67 @@
+"""Every objective with every body: it builds, or is refused with the reason and what to use."""
+
+import jax
+import numpy as np
+import pytest
+
+from firth import recipe
+from firth.errors import FirthError
+from firth.models import FAMILIES
+from firth.objectives import OBJECTIVES
+from firth.run.experiment import RECIPES
+from firth.run.outline import outline
+
+CAUSAL = ("transformer_xl", "gpt", "gpt2")
+TINY = {"bert": "bert.py:tiny,view=packed,length=32", "xlnet": "xlnet.py:tiny,length=32"}
+
+
+def tiny(family: str):
+    return recipe.read_recipe(TINY.get(family, f"{family}.py:tiny"))
+
+
+def reason(family: str, objective: str) -> str:
+    """Why this body cannot have this objective; "" if it can."""
+    if objective == "finetune":
+        return "has no task; use finetune.py"
+    if family in CAUSAL:
+        sees = f"cannot train model.family='{family}', which sees only the tokens before each"
+        return "" if objective == "clm" else f"{sees}.*use objective.name=clm"
+    if objective == "clm":
+        return f"cannot train model.family='{family}', which sees both sides .* use (mlm|plm)"
+    if family == "xlnet":
+        return "embeddings of another width .* use mlm" if objective == "rtd" else ""
+    return "only xlnet has; use mlm or rtd" if objective == "plm" else ""
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pair_builds_or_says_why_not(family, objective):
+    """The body of one recipe, the objective and the rows of another."""
+    config = tiny(family)
+    if config.objective.name != objective:
+        home = RECIPES[objective].removesuffix(".py")
+        shown = tiny(home) if home != "finetune" else recipe.read_recipe("finetune.py:init=x")
+        with config.unlocked():
+            config.objective = shown.objective
+            config.data = shown.data if home != "finetune" else config.data
+            config.data.length = 32
+    if expected := reason(family, objective):
+        with pytest.raises(FirthError, match=expected):
+            outline(config)
+        return
+    parts = outline(config)
+    tokens = jax.ShapeDtypeStruct((1, 8), np.int32)
+    params = jax.eval_shape(parts.model.init, jax.random.key(0), tokens)["params"]
+    heads = {head for head in parts.objective.heads if f"{head}_head" in params or head in params}
+    assert "encoder" in params and (heads or objective == "clm")
+
+
+@pytest.mark.parametrize("name", ["gpt2.py:tiny", "bert.py:tiny", "xlnet.py:tiny"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_name_alone_on_the_command_line(name, objective):
+    """With the fields of another objective it builds too, or is refused in the same words."""
+    config = recipe.read_recipe(name, [f"--config.objective.name={objective}"])
+    try:
+        outline(config)
+    except FirthError as error:
+        assert "__init__" not in str(error) and ("use " in str(error) or "as in" in str(error))
