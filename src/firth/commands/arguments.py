@@ -34,9 +34,8 @@ EXAMPLES = {
         firth train --config bert.py:mini --workdir runs/mini --config.data.store=store/
         firth train --config bert.py:mini --workdir runs/lr --config.data.store=store/ \\
             --config.schedule.lr=5e-4 --config.batch_size=64 --config.steps=20000
-        firth train --config finetune.py:task=custom,init=runs/mini --workdir runs/reviews \\
-            --config.data.train=train.csv --config.data.dev=dev.csv \\
-            --config.data.text=text --config.data.label=label
+        firth train --config finetune.py:init=runs/mini --workdir runs/labels \\
+            --config.data.train=train.csv
 
         The first pretrains; stopped and started again, it goes on from its newest checkpoint.
         The last fine-tunes what the first has made. `firth runs` lists all three.
@@ -54,11 +53,13 @@ EXAMPLES = {
     "evaluate": """
         firth evaluate --workdir runs/mini
         firth evaluate --workdir runs/mini --config.eval.batches=1000
+        firth evaluate --model runs/labels --data test.csv
 
         The second measures more of the held-out text. Results go to runs/mini/evaluation.json, too.
+        The third measures a classifier on a labelled file.
     """,
     "predict": """
-        firth predict --model runs/reviews --input new.csv --output labelled.csv
+        firth predict --model runs/labels --input new.csv --output labelled.csv
     """,
     "represent": """
         firth represent --model runs/mini --input sentences.txt --output vectors.npz --pool mean
