@@ -5,6 +5,7 @@
 #   sh launch/local.sh quickstart          a fine-tuned and a pretrained encoder in about ten minutes
 #   sh launch/local.sh test [pytest args]  the tests (`test -m slow` for those that take long)
 #   sh launch/local.sh lint                style and format
+#   sh launch/local.sh docs [serve]        the documentation, built strictly into site/, or served
 #   sh launch/local.sh tensorboard ...     curves, of a workdir in a bucket too
 #   sh launch/local.sh python ...          anything else in that environment
 set -eu
@@ -55,6 +56,11 @@ lint)
     .venv/bin/ruff check .
     exec .venv/bin/ruff format --check .
     ;;
+docs)
+    install docs -e '.[docs]'
+    [ "${1:-}" != serve ] || exec .venv/bin/mkdocs serve
+    exec .venv/bin/mkdocs build --strict --quiet
+    ;;
 tensorboard)
     install tensorboard tensorboard gcsfs
     exec .venv/bin/python -m tensorboard.main "$@"
@@ -64,7 +70,7 @@ python)
     exec .venv/bin/python "$@"
     ;;
 *)
-    sed -n '2,10p' "$0" >&2
+    sed -n '2,11p' "$0" >&2
     exit 2
     ;;
 esac
