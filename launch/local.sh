@@ -58,6 +58,7 @@ lint)
     ;;
 docs)
     install docs -e '.[docs]'
+    export NO_MKDOCS_2_WARNING=1 # an advertisement
     [ "${1:-}" != serve ] || exec .venv/bin/mkdocs serve
     exec .venv/bin/mkdocs build --strict --quiet
     ;;
