@@ -1,5 +1,7 @@
 """The `firth` command: its verbs, and how each ends."""
 
+import sys
+
 import pytest
 
 from firth import __version__, cli
@@ -11,6 +13,7 @@ from firth.errors import FirthError
 def verb(tmp_path, monkeypatch):
     """`verb(does)` makes a verb `try` that calls `does(argv)`."""
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "made_verb", raising=False)
     monkeypatch.setitem(cli.VERBS, "try", ("made_verb", "a verb of this test"))
     (tmp_path / "made_verb.py").write_text("def main(argv):\n    return does(argv)\n")
 

@@ -6,7 +6,7 @@ import pytest
 from helpers.lines import BODY, make_places
 
 from firth.cli import main
-from firth.train import say_what_stays
+from firth.run.bounds import say_what_stays
 
 TEXT = "the river bank .\nthe dog sat .\n\nthe cat sat on the mat .\n"
 

@@ -20,41 +20,48 @@ def config_of(**changes):
     return config
 
 
-def test_a_run_may_become_longer_and_no_shorter(tmp_path):
+@pytest.fixture
+def begun(tmp_path):
+    """A workdir with a checkpoint."""
+    (tmp_path / "checkpoints" / "7").mkdir(parents=True)
+    return tmp_path
+
+
+def test_a_run_may_become_longer_and_no_shorter(begun):
     for epochs in (3.0, 5.0):
-        recorded.record(config_of(epochs=epochs), tmp_path)
-        assert recipe.read(tmp_path).epochs == epochs
+        recorded.record(config_of(epochs=epochs), begun)
+        assert recipe.read(begun).epochs == epochs
     for changes, message in (
         (dict(epochs=4.0), r"epochs: 5\.0 there, 4\.0 now"),
         (dict(epochs=5.0, steps=100), "steps: 0 there, 100 now"),
     ):
         with pytest.raises(FirthError, match=message):
-            recorded.record(config_of(**changes), tmp_path)
-    assert recipe.read(tmp_path).epochs == 5.0
+            recorded.record(config_of(**changes), begun)
+    assert recipe.read(begun).epochs == 5.0
 
 
-def test_more_epochs_do_not_count_where_steps_are_set(tmp_path):
+def test_more_epochs_do_not_count_where_steps_are_set(begun):
     for steps in (10, 12):
-        recorded.record(config_of(steps=steps), tmp_path)
+        recorded.record(config_of(steps=steps), begun)
     said = r"epochs=4 does not count, since steps=12 is set; .*--config\.steps=N"
     with pytest.raises(FirthError, match=said):
-        recorded.record(config_of(epochs=4.0, steps=12), tmp_path)
+        recorded.record(config_of(epochs=4.0, steps=12), begun)
     with pytest.raises(FirthError, match="steps: 12 there, 10 now"):
-        recorded.record(config_of(steps=10), tmp_path)
+        recorded.record(config_of(steps=10), begun)
     with pytest.raises(FirthError, match="steps: 12 there, 0 now"):
-        recorded.record(config_of(steps=0), tmp_path)
+        recorded.record(config_of(steps=0), begun)
 
 
 @pytest.mark.parametrize("name", ["sst2", "custom"])
-def test_what_older_fine_tuning_called_otherwise_is_the_same_run(name, tmp_path):
+def test_what_older_fine_tuning_called_otherwise_is_the_same_run(name, begun):
     """The task of one's own files had to be named, or was called sst2; kinds were not found."""
     before = dict(data__task=name, data__kind="classification", data__dev_fraction=None)
-    recorded.record(config_of(**before), tmp_path)
-    recorded.record(config_of(), tmp_path)
-    recorded.record(config_of(data__task="custom"), tmp_path)
+    recorded.record(config_of(**before), begun)
+    recorded.record(config_of(), begun)
+    recorded.record(config_of(data__task="custom"), begun)
     for changes in (dict(data__kind="regression"), dict(data__dev_fraction=0.2)):
         with pytest.raises(FirthError, match="holds a run of another config"):
-            recorded.record(config_of(**changes), tmp_path)
+            recorded.record(config_of(**changes), begun)
 
 
 def read(*argv):

@@ -82,6 +82,7 @@ def test_settings_of_another_family_are_told(tmp_path, caplog):
 
 def test_a_workdir_of_before_goes_on(tmp_path):
     """The settings' name is new in a config, their numbers are BERT's as ever."""
+    (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     config = recipe.read_recipe("finetune.py:task=rte,init=weights")
     recorded.record(config, tmp_path)
     path = tmp_path / "config.json"

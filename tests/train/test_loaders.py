@@ -31,18 +31,21 @@ def ended(process, timeout=600):
     return process.returncode, "\n".join(lines)
 
 
+KEEP = {"checkpoint__keep": 9}  # or a run says that it keeps more
+
+
 @pytest.fixture(scope="session")
 def by_thread(store, tmp_path_factory):
     """A workdir that was trained by the thread without interruption."""
     workdir = tmp_path_factory.mktemp("thread")
-    assert ended(start(arguments(store, workdir))) == (0, "")
+    assert ended(start(arguments(store, workdir, **KEEP))) == (0, "")
     return workdir
 
 
 @pytest.mark.slow
 def test_what_one_loader_began_the_other_ends(store, by_thread, tmp_path):
     """Half by tf.data up to SIGTERM, then by the thread; and its last steps by tf.data again."""
-    argv = arguments(store, tmp_path / "work", data__loader="tf.data")
+    argv = arguments(store, tmp_path / "work", data__loader="tf.data", **KEEP)
     process = start([tmp_path / "first", *argv], program=("-c", BY_TF_DATA))
     deadline = time.monotonic() + 200
     while not list((tmp_path / "work" / "seals").glob("*.json")) and time.monotonic() < deadline:
@@ -51,7 +54,7 @@ def test_what_one_loader_began_the_other_ends(store, by_thread, tmp_path):
     assert ended(process) == (TERMINATED, "")
     assert int((tmp_path / "first").read_text()) > 4
     assert not (tmp_path / "work" / "checkpoints" / str(TINY["steps"])).exists(), "over too soon"
-    assert ended(start(arguments(store, tmp_path / "work"))) == (0, "")
+    assert ended(start(arguments(store, tmp_path / "work", **KEEP))) == (0, "")
     assert_same_bytes(by_thread, tmp_path / "work")
     assert logged(by_thread) == logged(tmp_path / "work")
 
@@ -59,7 +62,7 @@ def test_what_one_loader_began_the_other_ends(store, by_thread, tmp_path):
     last = TINY["steps"]
     shutil.rmtree(tmp_path / "copy" / "checkpoints" / str(last))
     (tmp_path / "copy" / "seals" / f"{last}.json").unlink()
-    argv = arguments(store, tmp_path / "copy", data__loader="tf.data")
+    argv = arguments(store, tmp_path / "copy", data__loader="tf.data", **KEEP)
     status, errors = ended(start([tmp_path / "second", *argv], program=("-c", BY_TF_DATA)))
     assert (status, errors) == (0, "") and int((tmp_path / "second").read_text()) >= 2
     assert_same_bytes(by_thread, tmp_path / "copy")

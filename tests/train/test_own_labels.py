@@ -117,7 +117,6 @@ def test_more_epochs_go_on_to_what_they_would_have_been(folder, first, tmp_path)
     workdir = shutil.copytree(first[0], tmp_path / "longer")
     said = train(folder, workdir, epochs=2.0)
     assert "goes on after step 4 to 8 instead of 4" in said
-    shutil.copytree(first[0] / "compiled", tmp_path / "straight" / "compiled")  # quicker
     train(folder, tmp_path / "straight", epochs=2.0)
     assert_same_bytes(tmp_path / "straight", workdir, 8)
     steps = [

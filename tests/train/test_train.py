@@ -270,7 +270,7 @@ def test_evaluate_takes_another_store_and_more_of_it(store, straight, capsys):
     for changes, words in (
         ("--config.eval.batches=many", "expected a value like 2"),
         ("--config.steps=3", "a run is not measured by 'steps'"),
-        ("--best", "unexpected argument '--best'"),
+        ("--best", "there is no option --best"),
     ):
         assert main(["evaluate", "--workdir", str(straight), changes]) == 2
         assert words in capsys.readouterr().err

@@ -192,7 +192,7 @@ def add_dtype(parser: argparse.ArgumentParser) -> None:
 
 
 def check_output(path: str, *inputs: str | None, option: str = "--output") -> Path:
-    """The path of a file to write, with symbolic links resolved, so that their target is written.
+    """The path of a file to write; of a symbolic link its target, so that the link stays.
 
     Raises FirthError for a folder, for a folder that is missing or read-only, for a device or a
     pipe (a file would replace it), and for one of the `inputs`, which would be lost.
@@ -213,7 +213,7 @@ def check_output(path: str, *inputs: str | None, option: str = "--output") -> Pa
     for place in (output.parent, output):
         if place.exists() and not os.access(place, os.W_OK):
             raise FirthError(f"{option} {path} cannot be written: {place} is read-only")
-    return output
+    return output if named.is_symlink() else named
 
 
 def ascii_only() -> bool:

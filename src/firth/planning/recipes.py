@@ -41,7 +41,7 @@ def _overview(name: str) -> dict:
 def needs(config) -> list[str]:
     """What a run of this recipe needs, in words."""
     found = []
-    if config.data.get("task"):
+    if "task" in config.data:
         found.append("labelled examples (GLUE's files, data.train, or a TFDS dataset)")
     if config.model.get("from_init"):
         found.append("weights (init=DIR)")

@@ -103,7 +103,7 @@ CHOICES = {
 def check(config) -> None:
     """Raise FirthError, naming the field, for a value that no run of any recipe can have."""
     fields = flatten(config)
-    by_epochs = bool(fields.get("data.task"))  # then steps=0 stands for as many as epochs make
+    by_epochs = "epochs" in fields  # then steps=0 stands for as many as epochs make
     for name, bound in BOUNDS.items():
         if name == "steps" and by_epochs:
             bound = COUNT_OR_NONE
@@ -115,11 +115,9 @@ def check(config) -> None:
     ways = fields.get("mesh.data", -1)
     if not Bound(least=1).allows(ways) and ways != -1:
         raise FirthError(f"mesh.data={ways!r}: expected a whole number of devices, or -1 for all")
-    if fields.get("until", 0) > fields.get("steps", 0) > 0:
-        raise FirthError(
-            f"until={fields['until']} is beyond steps={fields['steps']}; expected at most that, or "
-            "0 for all of them"
-        )
+    steps, until = fields.get("steps", 0), fields.get("until", 0)
+    if until > steps > 0:
+        raise FirthError(f"until={until} is not within the {steps:,} steps; 0 stands for the last")
     if fields.get("batch_size", 1) % fields.get("accumulate", 1):
         raise FirthError(
             f"batch_size={fields['batch_size']} is not a multiple of accumulate="

@@ -300,7 +300,7 @@ def _check_direction(name: str, bidirectional: bool | None, body: dict | None):
     causal = module.Config.causal
     if causal == bidirectional:
         sees = "only the tokens before each" if causal else "both sides of every token"
-        others = "plm" if hasattr(module.Encoder, "two_streams") else "mlm or rtd"
+        others = "plm" if hasattr(module.Body, "two_streams") else "mlm or rtd"
         raise FirthError(
             f"objective {name!r} cannot train model.family={body['family']!r}, which sees {sees}: "
             + (

@@ -45,7 +45,8 @@ def write_bytes(path: Path, data: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        error.filename, error.filename2 = str(path), None
+        if error.errno is not None:
+            error.filename, error.filename2 = str(path), None
         raise
 
 
