@@ -25,6 +25,7 @@ VERBS = {
     "evaluate": ("firth.commands.evaluate", "measure a run's checkpoint, or a labelled file"),
     "predict": ("firth.commands.predict", "label texts by a fine-tuned model"),
     "represent": ("firth.commands.represent", "turn texts into vectors"),
+    "search": ("firth.commands.search", "find the texts nearest to a query"),
     "fill": ("firth.commands.fill", "list the likeliest words for each [MASK]"),
     "generate": ("firth.commands.generate", "continue a prompt with a causal language model"),
     "score": ("firth.commands.score", "compute the log-probability of every token"),

@@ -10,7 +10,7 @@ import firth
 from firth import cli
 from firth.commands import represent as verb
 from firth.errors import FirthError
-from firth.inference import represent
+from firth.inference import represent, vectors
 from firth.progress import Progress
 
 TEXTS = [
@@ -184,7 +184,7 @@ def lines_of(texts):
 @pytest.fixture
 def small_windows(monkeypatch):
     """Sort so few texts at once that these tests have several windows."""
-    monkeypatch.setattr(represent, "SORTED_BATCHES", dict(none=1, cls=2, mean=2))
+    monkeypatch.setattr(vectors, "SORTED_BATCHES", dict(none=1, cls=2, mean=2))
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
@@ -206,7 +206,8 @@ def test_tokens_equal_transformers(torch, made, tmp_path, small_windows):
     directory, model, tokenizer, _ = made
     texts = [*TEXTS, *reversed(TEXTS)]
     got = run(directory, tmp_path, lines_of(texts), "--pool=none", "--batch-size=4")
-    assert set(got) == {"hidden", "tokens", "offsets", "layers"}
+    about = {"model", "pool", "normalized"}
+    assert set(got) == {"hidden", "tokens", "offsets", "layers"} | about
     assert len(got["hidden"]) == len(got["tokens"]) == got["offsets"][-1]
     assert got["offsets"][0] == 0 and len(got["offsets"]) == len(texts) + 1
     for i, text in enumerate(texts):
@@ -297,7 +298,7 @@ def test_memory_does_not_grow_with_the_number_of_texts(made, tmp_path):
     count = represent.represent(
         encoder, endless(), tmp_path / "o.npz", batch_size=2, progress=watch
     )
-    assert count == 1000 and watch.most < 2 * represent.SORTED_BATCHES["mean"]
+    assert count == 1000 and watch.most < 2 * vectors.SORTED_BATCHES["mean"]
 
 
 # -------------------------------------------------------------------------------- real weights

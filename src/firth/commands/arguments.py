@@ -66,6 +66,10 @@ EXAMPLES = {
 
         python: numpy.load("vectors.npz")["vectors"] is float32 [texts, hidden size].
     """,
+    "search": """
+        firth represent --model minilm --input sentences.txt --output vectors.npz
+        firth search --vectors vectors.npz --texts sentences.txt --query "a broken vase"
+    """,
     "fill": """
         firth fill --model runs/mini "The [MASK] broke." "I saw a [MASK] ." --top 5
         firth fill --model runs/mini "The [MASK] broke." --targets vase,silence

@@ -14,7 +14,9 @@ from firth.commands.arguments import (
 )
 from firth.inference.encoder import load
 from firth.inference.inputs import count_lines, read_lines
-from firth.inference.represent import SORTED_BATCHES, represent
+from firth.inference.represent import represent
+from firth.inference.vector_files import FORMATS, find_format
+from firth.inference.vectors import SORTED_BATCHES
 from firth.progress import Progress
 
 
@@ -26,9 +28,10 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add_model(parser)
     add("--input", required=True, help="a text a line, a tab before a second text; - for stdin")
-    add("--output", required=True, help="the .npz file to write")
+    add("--output", required=True, help=f"the file to write: {', '.join(FORMATS)}")
     add("--layers", type=integers, default=[-1], help="the layers, e.g. --layers=-4,-3,-2,-1 (-1)")
     add("--pool", choices=sorted(SORTED_BATCHES), default="mean", help="(mean)")
+    add("--normalize", action="store_true", help="divide each vector by its Euclidean norm")
     add("--batch-size", type=positive, default=32, help="(32)")
     add("--max-length", type=positive, help="truncate longer texts; without it, they fail")
     add_dtype(parser)
@@ -36,6 +39,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
 
     output = check_output(args.output, args.input)
+    find_format(output)
     total = count_lines(args.input)
     encoder = load(args.model, dtype=args.dtype, heads=False)
     bar = Progress(total, 0, "represent", quiet=total is None)
@@ -46,6 +50,7 @@ def main(argv: list[str]) -> int:
             output,
             layers=args.layers,
             pool=args.pool,
+            normalize=args.normalize,
             batch_size=args.batch_size,
             max_length=args.max_length,
             progress=bar,

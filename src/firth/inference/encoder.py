@@ -91,6 +91,7 @@ class Encoder:
         parts = [name for name in ("encoder", *heads) if name in saved.params]
         self.params = jax.device_put({name: saved.params[name] for name in parts})
         self._apply = jax.jit(self._forward, static_argnames="attentions")
+        self._programs = {}
 
     def __repr__(self):
         spec, config = self.saved.spec, self.model.encoder.config
@@ -101,6 +102,12 @@ class Encoder:
             f"{spec['vocab_size']:,} tokens" + ("" if self.tokenizer else ", no tokenizer"),
         ]
         return f"Encoder({'; '.join(parts)}; from {self.saved.source})"
+
+    def program(self, key, make):
+        """`jax.jit(make())`, made once for a key, so that each shape is compiled once."""
+        if key not in self._programs:
+            self._programs[key] = jax.jit(make())
+        return self._programs[key]
 
     @functools.cached_property
     def template(self) -> Template:
@@ -204,6 +211,42 @@ class Encoder:
         from firth.inference.predictions.classifier import predict
 
         return predict(self, texts, top=top, **options)
+
+    def encode(
+        self,
+        texts: Sequence[Text],
+        *,
+        layer: int = -1,
+        pool: str = "mean",
+        normalize: bool = False,
+        batch_size: int = 32,
+        max_length: int | None = None,
+    ) -> np.ndarray:
+        """The vectors of texts, float32 [texts, D], as `firth represent` writes them.
+
+            vectors = encoder.encode(["The vase broke.", "Silence fell."], normalize=True)
+            vectors @ vectors.T  # cosine similarities
+
+        Args:
+          texts: strings and pairs of strings.
+          layer: its number; negative ones count from the last.
+          pool: "mean" over the text's tokens, or "cls", the token that stands for the text.
+          normalize: divide each vector by its Euclidean norm.
+          batch_size: rows computed at a time.
+          max_length: cut texts to this many tokens. With None a text must fit the position table.
+
+        Raises FirthError as `firth.inference.vectors.vectors` does.
+        """
+        from firth.inference.vectors import Pooling, choose_layers, vectors
+
+        if isinstance(texts, str) or not texts:
+            raise FirthError(f"expected a list of texts, not {texts!r:.40}")
+        if pool == "none":
+            raise FirthError("pool='none' has a vector a token; see encoder(texts).hidden")
+        pooling = Pooling(choose_layers([layer], self.saved.spec["num_layers"]), pool, normalize)
+        lines = ((f"text {i}", text) for i, text in enumerate(texts))
+        found = vectors(self, lines, pooling, batch_size, max_length)
+        return np.stack([vector.values[0] for vector in found])
 
     def fill(self, texts: Text | Sequence[Text], *, top: int = 5, targets=None) -> list:
         """The likeliest tokens for each mask of the texts; see `firth.inference.fill.fill`.

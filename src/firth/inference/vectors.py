@@ -1,0 +1,132 @@
+"""Vectors of texts: hidden states of chosen layers, one for each text or for each token.
+
+Texts of similar length share a batch, and each shape is compiled once for an encoder. B rows, L
+length, n layers, D hidden size.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from firth.errors import FirthError
+from firth.inference.batching import pad_rows
+from firth.inference.inputs import Text
+from firth.models.model import last_real
+
+SORTED_BATCHES = {"none": 8, "cls": 64, "mean": 64}  # batches of texts sorted by length at a time
+SMALLEST = 1e-12  # the least norm to divide by
+
+
+class Pooling(NamedTuple):
+    """What becomes of a text's hidden states.
+
+    layers: their numbers, 0 (the embeddings) to N.
+    pool: "cls" takes the first token, or in XLNet, Transformer-XL and GPT the last. "mean" takes
+      the average over the text's tokens, specials included, as sentence-transformers does. "none"
+      keeps every token.
+    normalize: divide each vector by its Euclidean norm.
+    """
+
+    layers: tuple[int, ...]
+    pool: str = "mean"
+    normalize: bool = False
+
+
+class Vector(NamedTuple):
+    """One text, its ids int32 [tokens], and its vector float32 [n, D], or [tokens, n, D]."""
+
+    text: Text
+    ids: np.ndarray
+    values: np.ndarray
+
+
+def choose_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
+    """Layer numbers 0 .. N from numbers that may count from the end; FirthError for others."""
+    for layer in layers:
+        if not -num_layers - 1 <= layer <= num_layers:
+            raise FirthError(
+                f"there is no layer {layer}: this model has 0 (the embeddings) to {num_layers}, "
+                f"or -{num_layers + 1} to -1 counted from the last"
+            )
+    return tuple(layer % (num_layers + 1) for layer in layers)
+
+
+def vectors(
+    encoder,
+    lines: Iterable[tuple[str, Text]],
+    pooling: Pooling,
+    batch_size: int = 32,
+    max_length: int | None = None,
+) -> Iterator[Vector]:
+    """The vector of each text in turn; the device computes a batch while the host copies the last.
+
+    Args:
+      encoder: a `firth.inference.encoder.Encoder`.
+      lines: (name in errors, text or pair of texts).
+      pooling: which vectors.
+      batch_size: rows computed at a time.
+      max_length: cut texts to this many tokens. With None a text must fit the position table.
+
+    Raises FirthError for an unknown way of pooling, a length that the model does not have and a
+    text that is too long.
+    """
+    if pooling.pool not in SORTED_BATCHES:
+        raise FirthError(f"pool={pooling.pool!r}: expected one of {', '.join(SORTED_BATCHES)}")
+    if max_length is not None and not 3 <= max_length <= encoder.max_length:
+        raise FirthError(
+            f"max_length={max_length} is outside 3 .. {encoder.max_length}, the model's positions"
+        )
+    return _vectors(encoder, iter(lines), pooling, batch_size, max_length)
+
+
+def _vectors(encoder, lines, pooling, batch_size, max_length) -> Iterator[Vector]:
+    select = encoder.program(pooling, lambda: _selector(encoder, pooling))
+    every_token = pooling.pool == "none"
+    while window := list(itertools.islice(lines, SORTED_BATCHES[pooling.pool] * batch_size)):
+        names, texts = zip(*window, strict=True)
+        tokenised = encoder.tokenise(
+            texts,
+            limit=max_length,
+            truncate=max_length is not None,
+            names=names,
+            advice="shorten it, or set a maximum length",
+        )
+        order = sorted(range(len(tokenised)), key=lambda i: len(tokenised[i][0]))
+        found, previous = [None] * len(tokenised), None
+        for begin in [*range(0, len(order), batch_size), None]:
+            started = None
+            if begin is not None:
+                rows = order[begin : begin + batch_size]
+                batch = pad_rows(encoder.pad([tokenised[i] for i in rows]), batch_size)
+                started = rows, select(encoder.params, *batch)
+            if previous:
+                for row, vector in zip(previous[0], np.asarray(previous[1]), strict=False):
+                    found[row] = vector[: len(tokenised[row][0])] if every_token else vector
+            previous = started
+        yield from map(Vector, texts, (ids for ids, _ in tokenised), found)
+
+
+def _selector(encoder, pooling: Pooling):
+    """(params, tokens, segments, mask) -> vectors float32 [B, n, D], or [B, L, n, D]."""
+
+    def select(params, tokens_BL, segments_BL, mask_BL):
+        out, _ = encoder.model.apply({"params": params}, tokens_BL, segments_BL, mask_BL)
+        hidden_BLnD = jnp.stack([out.hidden[i] for i in pooling.layers], 2).astype(jnp.float32)
+        if pooling.pool == "none":
+            vectors = hidden_BLnD
+        elif pooling.pool == "cls":
+            at_end = encoder.model.encoder.config.classifier_pooling == "last"
+            places_B = last_real(mask_BL) if at_end else jnp.zeros(len(mask_BL), int)
+            vectors = hidden_BLnD[jnp.arange(len(mask_BL)), places_B]
+        else:
+            weights_BL = mask_BL / jnp.maximum(mask_BL.sum(1, keepdims=True), 1)
+            vectors = jnp.einsum("BL,BLnD->BnD", weights_BL, hidden_BLnD)
+        if not pooling.normalize:
+            return vectors
+        norms = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+        return vectors / jnp.maximum(norms, SMALLEST)
+
+    return select
