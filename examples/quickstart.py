@@ -93,7 +93,7 @@ def majority(path: Path) -> float:
 
 def entropy(store: Path) -> float:
     """The loss, in nats, of predicting every token by its frequency in the corpus."""
-    counts = open_store(store).token_counts
+    counts = open_store(store).token_counts()
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
