@@ -152,12 +152,12 @@ def main() -> int:
     out = Console()
     out.print("\n", table, sep="")
     out.print("\nThe fine-tuned model on new sentences:", style="bold")
-    said = firth.load(FOLDER / "finetuned").predict(SENTENCES)
+    said = firth.load(FOLDER / "finetuned").predict(list(SENTENCES))
     for sentence, prediction in zip(SENTENCES, said, strict=True):
         label = ("negative", "positive")[int(prediction.label)]
         out.print(f"  {label} {prediction.probability:.2f}  {sentence}", highlight=False)
     out.print("\nThe five likeliest words of the pretrained model:", style="bold")
-    for filled in firth.load(FOLDER / "pretrained").fill(BLANKS, top=5):
+    for filled in firth.load(FOLDER / "pretrained").fill(list(BLANKS), top=5):
         words = ", ".join(choice.token for choice in filled.choices)
         out.print(f"  {BLANKS[filled.row]}  {words}", highlight=False, markup=False)
     out.print("\nNext:", style="bold")
