@@ -25,7 +25,8 @@ def model(store, tmp_path_factory):
 @pytest.mark.parametrize("verb", ["represent", "score", "fill", "generate"])
 def test_a_closed_stdin(model, verb, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
-    output = [] if verb == "fill" else ["--output", str(tmp_path / "out")]
+    name = "out.npz" if verb == "represent" else "out"
+    output = [] if verb == "fill" else ["--output", str(tmp_path / name)]
     assert main([verb, "--model", model, "--input", "-", *output]) == 2
     expected = f"firth {verb}: error: standard input is closed; expected one text a line, or name a"
     assert capsys.readouterr().err == f"{expected} file\n"
