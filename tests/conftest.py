@@ -25,15 +25,15 @@ QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 def pytest_configure(config):
     """Eight CPU devices in this process, and in none that it starts; a quick compiler in both.
 
-    All processes of a session of fast tests share the programs that took long to compile.
+    All processes of a session share the programs that took long to compile.
     """
     if config.getoption("markexpr", "") != "slow":
         os.environ.setdefault("XLA_FLAGS", QUICK)
-        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-            folder = tempfile.mkdtemp(prefix="firth-tests-")
-            config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
-            os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
-            os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="firth-tests-")
+        config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
     config.pluginmanager.register(account.Account(), "account")
     if not config.getoption("numprocesses", None):  # else its workers run the tests
         import jax

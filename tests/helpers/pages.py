@@ -1,8 +1,8 @@
 """Run a page of the documentation: its files are written, its commands run, in its order.
 
 A Python block whose first line names a file, `# my_recipe.py`, is written to that file; any other
-one runs, all of a page in one namespace. Every line of a shell block (`sh`) must succeed. Blocks of
-another kind, such as `text`, are for people alone.
+one runs, all of a page in one namespace. Every command of a shell block (`sh`) must succeed. Blocks
+of another kind, such as `text`, are for people alone.
 """
 
 import os
@@ -17,6 +17,7 @@ from firth.cli import main
 
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w/]+\.py)\n")
+HERE = re.compile(r".*<<'(\w+)'\n(?s:.*?)\n\1$", re.MULTILINE)
 SHELL = {"|", ">", "<", "&&", ";"}
 NAMED = 'firth() { "$PYTHON" -m firth "$@"; }\npython() { "$PYTHON" "$@"; }\n'
 Extra = Callable[[list[str]], list[str]]
@@ -30,10 +31,9 @@ def run_page(page: Path, folder: Path, extra: Extra) -> list[str]:
     names, commands = {}, []
     for kind, block in BLOCK.findall(page.read_text()):
         if kind == "sh":
-            lines = block.replace("\\\n", " ").splitlines()
-            commands += [line for line in lines if shlex.split(line, comments=True)]
-            for line in lines:
+            for line in commands_of(block):
                 run(line, extra)
+                commands.append(line)
         elif named := FILE.match(block):
             (folder / named[1]).write_text(block)
         else:
@@ -41,8 +41,20 @@ def run_page(page: Path, folder: Path, extra: Extra) -> list[str]:
     return commands
 
 
+def commands_of(block: str) -> list[str]:
+    """The commands of a shell block: a line each, or the lines of a here-document."""
+    rest, commands = block.replace("\\\n", " "), []
+    while rest:
+        here = HERE.match(rest)
+        command = here[0] if here else rest.partition("\n")[0]
+        rest = rest[len(command) :].removeprefix("\n")
+        if here or shlex.split(command, comments=True):
+            commands.append(command)
+    return commands
+
+
 def run(line: str, extra: Extra) -> None:
-    """Run a line of a shell block.
+    """Run a command of a shell block.
 
     Commands of `firth` run in this process. Those that train have one of their own, with one
     device instead of the eight of a test.
