@@ -56,8 +56,8 @@ class CausalAttention(nn.Module):
         c = self.config
         B, L, D = x_BLD.shape
         H, K = c.num_heads, D // c.num_heads
-        qkv = dense(c, 3 * D, "qkv")(x_BLD).reshape(B, L, 3, H, K)
-        q_BHLK, k_BHMK, v_BHMK = jnp.moveaxis(qkv, (2, 3), (0, 2))
+        parts = jnp.split(dense(c, 3 * D, "qkv")(x_BLD), 3, axis=-1)
+        q_BHLK, k_BHMK, v_BHMK = (part.reshape(B, L, H, K).swapaxes(1, 2) for part in parts)
         if past is not None:
             k_BHMK, v_BHMK = past = tuple(
                 jax.lax.dynamic_update_slice_in_dim(old, new, slot, axis=2)

@@ -37,9 +37,9 @@ class RotaryAttention(nn.Module):
         c = self.config
         B, L, D = x_BLD.shape
         H, K = c.num_heads, D // c.num_heads
-        q_BLHK, k_BMHK, v_BMHK = jnp.moveaxis(
-            dense(c, 3 * D, "qkv")(x_BLD).reshape(B, L, 3, H, K), 2, 0
-        )
+        # The gradient of a split is one concatenation; that of indexing is three padded sums.
+        parts = jnp.split(dense(c, 3 * D, "qkv")(x_BLD), 3, axis=-1)
+        q_BLHK, k_BMHK, v_BMHK = (part.reshape(B, L, H, K) for part in parts)
         q_BLHK, k_BMHK = rotate(q_BLHK, *rotation), rotate(k_BMHK, *rotation)
         scores_BHLM = jnp.einsum(
             "BLHK,BMHK->BHLM", q_BLHK * K**-0.5, k_BMHK, preferred_element_type=jnp.float32
