@@ -28,6 +28,9 @@ def load(source, *, dtype=None, heads=True):
     Returns a `firth.inference.encoder.Encoder`: call it with texts or with arrays of token ids.
     Raises FirthError, naming the file, if something is missing, damaged or not supported.
     """
+    from firth.distributed.libtpu import leave_libtpu_alone
+
+    leave_libtpu_alone()
     from firth.inference.encoder import load  # late: JAX takes seconds
 
     return load(source, dtype=dtype, heads=heads)

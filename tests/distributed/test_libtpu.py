@@ -10,11 +10,19 @@ from firth.distributed import libtpu
 
 FIRST = "import jax; "  # as in `python -m firth train`
 PROGRAM = "from firth.cli import main; main(['plan', '--list']); import jax; jax.devices()"
+# `load` fails here, but not before it has chosen the platform.
+LOAD = """
+import contextlib, firth
+with contextlib.suppress(Exception):
+    firth.load('nowhere')
+import jax
+jax.devices()
+"""
 
 
 @pytest.mark.usefixtures("libtpu")
-@pytest.mark.parametrize("program", [PROGRAM, FIRST + PROGRAM])
-def test_a_command_says_nothing_of_tpus_that_are_not_there(program):
+@pytest.mark.parametrize("program", [PROGRAM, FIRST + PROGRAM, LOAD])
+def test_nothing_is_said_of_tpus_that_are_not_there(program):
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
