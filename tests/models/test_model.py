@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from firth.errors import FirthError
-from firth.models.model import create, merge_params, to_layout
+from firth.models.model import create, last_real, merge_params, to_layout
 
 SPEC = dict(
     family="bert",
@@ -42,6 +42,21 @@ def test_layouts_hold_the_same_numbers_in_the_order_of_the_layers():
     assert_equal(to_layout(scan, scan=False), loop)
     assert_equal(to_layout(scan, scan=True), scan)
     assert_equal(to_layout(loop, scan=False), loop)
+
+
+def test_segments_mean_nothing_to_a_body_with_one_kind():
+    changes = dict(type_vocab_size=1)
+    model, params = create(SPEC | changes, ()), params_of(heads=(), **changes)
+    one, other = (
+        model.apply({"params": params}, TOKENS, segments)[0].last
+        for segments in (None, np.ones_like(TOKENS))
+    )
+    np.testing.assert_array_equal(one, other)
+
+
+def test_the_last_real_token():
+    mask = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0]], bool)
+    np.testing.assert_array_equal(last_real(mask), [1, 1, 2, 0])
 
 
 def test_what_fits_is_loaded_and_heads_may_stay_fresh():

@@ -1,6 +1,7 @@
 """config.json: labels and kinds of task, and settings that are refused."""
 
 import dataclasses
+import json
 
 import pytest
 from helpers.exchange import edit_config
@@ -29,6 +30,30 @@ def test_labels_and_kind_of_task(tmp_path, settings, labels, regression):
     again = read_model(tmp_path / "new")
     for field in ("spec", "heads", "num_labels", "labels", "regression"):
         assert getattr(again, field) == getattr(saved, field), field
+
+
+def test_the_kind_of_task_and_the_names_of_the_labels_are_written(tmp_path):
+    """In the order of the classifier's outputs, for transformers to read."""
+    labels = {0: "yes", 1: "perhaps", 2: "no"}
+    make_bert(tmp_path / "m", "BertForSequenceClassification", id2label=labels)
+    make_bert(tmp_path / "r", "BertForSequenceClassification", num_labels=1)
+    written = []
+    for name in ("m", "r"):
+        saved = dataclasses.replace(read_model(tmp_path / name), published=None)
+        write_published(tmp_path / "new" / name, saved)
+        written.append(json.loads((tmp_path / "new" / name / "config.json").read_text()))
+    assert written[0]["id2label"] == {str(i): label for i, label in labels.items()}
+    kinds = ["single_label_classification", "regression"]
+    assert [config["problem_type"] for config in written] == kinds
+
+
+def test_a_classifier_drops_as_the_layers_where_nothing_else_is_said(tmp_path):
+    settings = dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    make_bert(tmp_path / "m", "BertForSequenceClassification")
+    edit_config(tmp_path / "m", **settings, classifier_dropout=None)
+    assert read_model(tmp_path / "m").spec["classifier_dropout"] == 0.3
+    edit_config(tmp_path / "m", classifier_dropout=0.0)
+    assert read_model(tmp_path / "m").spec["classifier_dropout"] == 0.0
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from helpers.published.bert import make_bert
 
 from firth.errors import FirthError
 from firth.weights import buffers, names
+from firth.weights.names import check_params
 from firth.weights.read import read_model
 from firth.weights.write import write_published
 
@@ -70,6 +71,7 @@ WORD = "bert.embeddings.word_embeddings.weight"
         (drop("bert.pooler.dense.bias"), r"lacks 1 of its tensors: bert\.pooler\.dense\.bias"),
         (change(WORD, lambda x: x[:-2]), rf"{WORD} is \[95, 36\], expected \[97, 36\]"),
         (change(WORD, lambda x: x.astype(np.int8)), f"{WORD} is int8; expected float32"),
+        (change(WORD, lambda x: x.astype(np.float64)), f"{WORD} is float64; expected float32"),
         (
             lambda t: t | {"cls.predictions.decoder.weight": t[WORD] + 1},
             "word_embeddings.weight differs from cls.predictions.decoder.weight|"
@@ -83,6 +85,15 @@ def test_wrong_tensors_are_named(tmp_path, edit, message):
     rewrite(tmp_path / "m", edit)
     with pytest.raises(FirthError, match=message):
         read_model(tmp_path / "m")
+
+
+def test_tensors_that_the_model_has_not_are_named(tmp_path):
+    make_bert(tmp_path / "m")
+    saved = read_model(tmp_path / "m")
+    flat = flatten_dict(saved.params, sep="/")
+    check_params(flat, saved, "here")
+    with pytest.raises(FirthError, match="here holds tensors that the model has not: encoder/more"):
+        check_params(flat | {"encoder/more": np.zeros(2)}, saved, "here")
 
 
 def test_positions_too_many_for_memory_are_refused_before_they_are_made(tmp_path, monkeypatch):

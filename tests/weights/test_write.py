@@ -94,6 +94,23 @@ def test_changed_weights_are_written_as_they_are(tmp_path):
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "float32"
 
 
+def test_new_names_of_the_labels_are_written_though_the_weights_are_the_same(tmp_path):
+    make_bert(tmp_path / "m", "BertForSequenceClassification", num_labels=2)
+    named = dataclasses.replace(read_model(tmp_path / "m"), labels=("bad", "good"))
+    write_published(tmp_path / "out", named)
+    assert read_model(tmp_path / "out").labels == ("bad", "good")
+
+
+def test_who_may_read_a_file_may_read_the_weights(tmp_path):
+    """safetensors gives its files to the owner alone."""
+    make_bert(tmp_path / "m")
+    write_published(
+        tmp_path / "out", dataclasses.replace(read_model(tmp_path / "m"), published=None)
+    )
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "out").iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]
+
+
 def test_a_damaged_original_section_is_named_and_escapes_nowhere(tmp_path):
     make_bert(tmp_path / "m")
     write_firth(tmp_path / "f", read_model(tmp_path / "m"))

@@ -178,7 +178,7 @@ class Body(nn.Module):
                 f"rows of {L} tokens are beyond the position table "
                 f"(model.max_length={c.max_length})"
             )
-        if segments_BL is None or c.type_vocab_size < 2:
+        if segments_BL is None:
             segments_BL = jnp.zeros_like(tokens_BL)
         positions = jnp.arange(L)
         if c.first_position:  # RoBERTa counts real tokens; padding gets the row before the first
