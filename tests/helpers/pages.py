@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from firth.cli import main
+from helpers.quick import XLA_FLAGS
 
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w/]+\.py)\n")
@@ -67,7 +68,11 @@ def run(line: str, extra: Extra) -> None:
             assert main(argv) == 0, line
             return
         line = shlex.join([*words[: words.index("firth")], "firth", *argv])
-    environment = os.environ | {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {
+        "PYTHON": sys.executable,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": XLA_FLAGS,
+    }
     command = ["sh", "-ec", NAMED + line]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, (line, done.stderr)

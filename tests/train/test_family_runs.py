@@ -7,7 +7,9 @@ import time
 
 import numpy as np
 import pytest
-from helpers.runs import arguments, assert_same_bytes, logged, start
+from helpers.quick import XLA_FLAGS
+from helpers.runs import arguments, assert_same_bytes, logged
+from helpers.runs import start as start_as_users
 
 from firth.cli import main
 from firth.errors import FirthError
@@ -39,6 +41,8 @@ RUNS = {  # name -> (recipe, changes)
     "gpt2": ("gpt2.py:tiny,length=16", {}),
 }
 UNPUBLISHED = ("transformer_xl",)
+# Most of these runs is the compiler's; those of BERT in test_train compile as users do.
+start = functools.partial(start_as_users, XLA_FLAGS=XLA_FLAGS)
 
 
 def command(store, workdir, name, teacher=None, **more):
@@ -101,8 +105,8 @@ def test_eight_devices_equal_one(run, tmp_path):
     """Memory is cut over the devices like the rows that it belongs to; BERT's covers the others."""
     _, whole, argv = run
     mesh = [f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor")]
-    flags = "--xla_force_host_platform_device_count=8"
-    process = start([*argv(tmp_path), *mesh], XLA_FLAGS=flags)
+    flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count=8"
+    process = start_as_users([*argv(tmp_path), *mesh], XLA_FLAGS=flags)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     for one, other in zip(logged(whole), logged(tmp_path), strict=True):
@@ -186,7 +190,9 @@ def test_it_is_fine_tuned_and_evaluated_by_the_commands_of_bert(run, tmp_path):
         "--config.progress=False",
         "--config.data.loader=thread",
     ]
-    assert main(["train", *argv]) == 0
+    process = start(argv)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     assert main(["evaluate", "--workdir", str(workdir)]) == 0
     found = json.loads((workdir / "evaluation.json").read_text())
     assert found["dev/accuracy"] >= 0.9
