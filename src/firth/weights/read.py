@@ -98,17 +98,7 @@ def read_model(source, part: str = "model") -> Saved:
 
     Raises FirthError naming the file that is missing, damaged or not supported.
     """
-    if str(source).startswith("hf:"):
-        source = _download(str(source).removeprefix("hf:"))
-    path = download_workdir(source) if is_url(source) else Path(source)
-    if str(source) in PACKAGES and not path.exists():
-        path = find_packaged(str(source))
-    if not path.is_dir():
-        kind = "is a file" if path.exists() else "does not exist"
-        raise FirthError(
-            f"{path} {kind}; expected a directory with a model, hf:org/name, or "
-            f"{' or '.join(PACKAGES)}"
-        )
+    path = find_model(source)
     if (path / "checkpoints").is_dir():
         return _read_workdir(path, part)
     if part != "model" and not tensorflow.find_checkpoint(path):
@@ -124,6 +114,46 @@ def read_model(source, part: str = "model") -> Saved:
         "checkpoints/ (a workdir) or an original checkpoint of BERT, ALBERT, ELECTRA, XLNet or GPT"
         + instead(path)
     )
+
+
+def find_model(source) -> Path:
+    """The local directory of a model, whose name is as for `read_model`.
+
+    Raises FirthError for a file, for a directory that does not exist, and for a name that cannot
+    be downloaded.
+    """
+    if str(source).startswith("hf:"):
+        source = _download(str(source).removeprefix("hf:"))
+    path = download_workdir(source) if is_url(source) else Path(source)
+    if str(source) in PACKAGES and not path.exists():
+        path = find_packaged(str(source))
+    if not path.is_dir():
+        kind = "is a file" if path.exists() else "does not exist"
+        raise FirthError(
+            f"{path} {kind}; expected a directory with a model, hf:org/name, or "
+            f"{' or '.join(PACKAGES)}"
+        )
+    return path
+
+
+def find_tokenizer(source) -> Path:
+    """The directory of the tokenizer of a model, whose name is as for `read_model`."""
+    path = find_model(source)
+    return path / "tokenizer" if (path / "checkpoints").is_dir() else path
+
+
+def read_family(source) -> str:
+    """The family of a model, whose name is as for `read_model`; its parameters are not read.
+
+    Raises FirthError as `read_model` does.
+    """
+    path = find_model(source)
+    if (path / NAME).is_file():
+        return read_description(path)[0].spec["family"]
+    if (path / "config.json").is_file():
+        file = path / "config.json"
+        return read_config(read_json(file), file).spec["family"]
+    return read_model(path).spec["family"]
 
 
 def _download(name: str) -> str:
