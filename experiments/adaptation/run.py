@@ -52,43 +52,38 @@ def main():
         [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
     )
 
-    def measure(kind, function, **named):
+    def missing(kind, **named):
+        """Whether a result is still to be measured."""
+        return not any(({"kind": kind} | named).items() <= entry.items() for entry in done)
+
+    def measure(kind, function, *given, **named):
         """Measure once, and append the result."""
-        key = {"kind": kind, **named}
-        if any(key.items() <= entry.items() for entry in done):
+        if not missing(kind, **named):
             return
         began = time.time()
-        entry = key | function() | {"seconds": round(time.time() - began)}
+        entry = {"kind": kind, **named} | function(*given)
+        entry["seconds"] = round(time.time() - began)
         print(json.dumps(entry), flush=True)
         with RESULTS.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    measure("perplexity", lambda: frequencies(args.work), model="word frequencies")
+    measure("perplexity", frequencies, args.work, model="word frequencies")
     for name in ("adapted", "fresh"):
-        measure("perplexity", lambda name=name: pretrain(args, name), model=name, steps=args.steps)
+        measure("perplexity", pretrain, args, name, model=name, steps=args.steps)
+    cases = [(n, s) for n in LABELS for s in range(args.seeds if n else args.full_seeds)]
+    for n, s in cases:
+        measure("words", words, args.work, n, s, labels=n, seed=s)
     bodies = {"as published": "minilm", "adapted": str(args.work / "adapted")}
-    for size in LABELS:
-        for seed in range(args.seeds):
-            measure("words", lambda n=size, s=seed: words(args.work, n, s), labels=size, seed=seed)
     for name, model in bodies.items():
-        missing = [
-            (n, s)
-            for n in LABELS
-            for s in range(args.seeds)
-            if not any(
-                {"kind": "vectors", "model": name, "labels": n, "seed": s}.items() <= e.items()
-                for e in done
-            )
-        ]
-        vectors = encode(args.work, model) if missing else None
-        for n, s in missing:
-            score = lambda n=n, s=s: probe(args.work, vectors, n, s)  # noqa: E731
-            measure("vectors", score, model=name, labels=n, seed=s)
-    for size in LABELS:
-        for seed in range(args.seeds if size else args.full_seeds):
-            for name, model in bodies.items():
-                tune = lambda m=model, n=size, s=seed, b=name: finetune(args.work, b, m, n, s)  # noqa: E731
-                measure("finetuned", tune, model=name, labels=size, seed=seed)
+        if not any(missing("vectors", model=name, labels=n, seed=s) for n, s in cases):
+            continue
+        vectors = encode(args.work, model)
+        for n, s in cases:
+            measure("vectors", probe, args.work, vectors, n, s, model=name, labels=n, seed=s)
+    for n, s in cases:
+        for name, model in bodies.items():
+            given = (args.work, name, model, n, s)
+            measure("finetuned", finetune, *given, model=name, labels=n, seed=s)
     return 0
 
 

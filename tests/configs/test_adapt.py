@@ -1,4 +1,4 @@
-"""The recipe that goes on from published weights: its objective, its steps, its tokenizer, a run."""
+"""The recipe that goes on from published weights: objective, steps, tokenizer, a run."""
 
 import json
 

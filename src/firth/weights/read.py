@@ -32,6 +32,7 @@ from firth.training.remote_workdir import download_workdir
 from firth.weights import openai_gpt, tensorflow
 from firth.weights.config import read_config
 from firth.weights.description import NAME, Description, complete_spec, read_description
+from firth.weights.hub import download
 from firth.weights.names import check_params, listed, read_tensors
 from firth.weights.packaged import PACKAGES, find_packaged
 
@@ -55,6 +56,7 @@ class Saved(Description):
     published: the text of the published files without their tensors, or None. `config` is
       config.json, `files` is {name of a safetensors file: its header} (None where a tensor was left
       out), `index` is the index of the shards, if there is one.
+    step: of the checkpoint, of a workdir; else None.
     """
 
     params: dict
@@ -63,6 +65,7 @@ class Saved(Description):
     dtypes: tuple[str, ...] = ("float32",)
     tokenizer_path: Path | None = None
     published: dict | None = None
+    step: int | None = None
 
     def model(self, heads=None, **execution) -> Model:
         """The module with all heads, or those given. `execution` sets scan, remat and dtype."""
@@ -123,7 +126,7 @@ def find_model(source) -> Path:
     be downloaded.
     """
     if str(source).startswith("hf:"):
-        source = _download(str(source).removeprefix("hf:"))
+        return download(str(source).removeprefix("hf:"))
     path = download_workdir(source) if is_url(source) else Path(source)
     if str(source) in PACKAGES and not path.exists():
         path = find_packaged(str(source))
@@ -154,23 +157,6 @@ def read_family(source) -> str:
         file = path / "config.json"
         return read_config(read_json(file), file).spec["family"]
     return read_model(path).spec["family"]
-
-
-def _download(name: str) -> str:
-    """Fetch `org/name[@revision]` from the Hugging Face hub, data files only."""
-    from huggingface_hub import snapshot_download
-
-    repository, _, revision = name.partition("@")
-    try:
-        return snapshot_download(
-            repository,
-            revision=revision or None,
-            allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "README.md"],
-            ignore_patterns=["*/*"],  # folders hold other formats
-        )
-    except Exception as error:  # the hub's own words on the network, the name or a licence
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise FirthError(f"hf:{name} cannot be downloaded: {reason}") from None
 
 
 def _read_published(path: Path) -> Saved:
@@ -300,6 +286,7 @@ def _read_workdir(path: Path, part: str) -> Saved:
         source=path,
         layout="workdir",
         tokenizer_path=_tokenizer_path(path / "tokenizer"),
+        step=step,
     )
 
 
