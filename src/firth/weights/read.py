@@ -12,6 +12,7 @@ byte. Weights are read from safetensors alone, since a pickle or HDF5 file may e
 tensors of TensorFlow and GPT checkpoints are plain bytes.
 """
 
+import contextlib
 import dataclasses
 import logging
 from pathlib import Path
@@ -264,11 +265,12 @@ def _read_workdir(path: Path, part: str) -> Saved:
     if part == "generator" and not generator:
         raise FirthError(f"{path} trained no generator of its own")
     options = dict(recipe.read(path).get("checkpoint", {})) | {"best": whole.get("best", "")}
-    saves = Checkpoints(path, **options, read_only=True)
-    try:
-        step, params = saves.restore_params()
-    finally:
-        saves.close()
+    with _without_notes():
+        saves = Checkpoints(path, **options, read_only=True)
+        try:
+            step, params = saves.restore_params()
+        finally:
+            saves.close()
     params = to_layout(params, scan=False)
     if part == "generator":
         own = params["generator"]
@@ -288,6 +290,18 @@ def _read_workdir(path: Path, part: str) -> Saved:
         tokenizer_path=_tokenizer_path(path / "tokenizer"),
         step=step,
     )
+
+
+@contextlib.contextmanager
+def _without_notes():
+    """Silence Orbax in a block: it warns of files that a checkpoint of a run need not have."""
+    notes = logging.getLogger("absl")
+    before = notes.level
+    notes.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        notes.setLevel(before)
 
 
 def _tokenizer_path(path: Path) -> Path | None:
