@@ -38,6 +38,9 @@ OPTIMIZER = dict(b2=0.98, bias_correction=True)  # as adapt.py has it
 
 def main():
     args = parser().parse_args()
+    if args.table:
+        print("\n".join(table(read_results())))
+        return 0
     args.work.mkdir(parents=True, exist_ok=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(args.work.absolute() / "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "1"
@@ -48,9 +51,7 @@ def main():
             call(
                 "prepare", f"--input={text}", "--tokenizer=minilm", f"--output={args.work / split}"
             )
-    done = (
-        [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    )
+    done = read_results()
 
     def missing(kind, **named):
         """Whether a result is still to be measured."""
@@ -89,11 +90,44 @@ def main():
 
 def parser():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, help="folder of data and runs")
+    parser.add_argument(
+        "--work", type=Path, default=Path("runs/adaptation"), help="folder of data and runs"
+    )
+    parser.add_argument("--table", action="store_true", help="print what results.jsonl holds")
     parser.add_argument("--steps", type=int, default=300, help="of adapting, 32 rows of 64 each")
     parser.add_argument("--seeds", type=int, default=3, help="of few labels and of vectors")
     parser.add_argument("--full-seeds", type=int, default=2, help="of fine-tuning on all labels")
     return parser
+
+
+def read_results() -> list[dict]:
+    """The results so far."""
+    return (
+        [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    )
+
+
+def table(results: list[dict]) -> list[str]:
+    """Markdown: perplexities, and accuracies as every seed, mean and standard deviation."""
+    lines = ["| held-out reviews | masked perplexity |", "|---|---|"]
+    for entry in results:
+        if entry["kind"] == "perplexity":
+            lines.append(f"| {entry['model']} | {entry['perplexity']:,.0f} |")
+    lines += [
+        "",
+        "| test snippets | labels | accuracy of each seed | mean ± std |",
+        "|---|---|---|---|",
+    ]
+    groups = {}
+    for entry in results:
+        if entry["kind"] != "perplexity":
+            name = " ".join((entry["kind"], entry.get("model", ""))).strip()
+            groups.setdefault((entry["labels"] or "all", name), []).append(entry["accuracy"])
+    for (labels, name), values in groups.items():
+        seeds = ", ".join(f"{value:.1f}" for value in values)
+        spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
+        lines.append(f"| {name} | {labels} | {seeds} | {np.mean(values):.1f} ± {spread:.1f} |")
+    return lines
 
 
 def call(verb: str, *arguments: str):

@@ -69,3 +69,27 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     client.execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert not [output for output in shown if output.output_type == "error"]
+
+
+def test_a_page_has_the_outputs_of_its_notebook(tmp_path):
+    """Texts as they are, code, what it printed, and pictures within the page."""
+    from importlib import util
+
+    spec = util.spec_from_file_location("pages", ROOT / "docs" / "notebooks" / "pages.py")
+    pages = util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    output = {"output_type": "stream", "name": "stdout", "text": ["2\n", "3\n"]}
+    picture = {"output_type": "display_data", "data": {"image/png": "AAAA\n", "text/plain": "<F>"}}
+    whole = [
+        {"cell_type": "markdown", "source": ["# A title\n", "and [a link](../map.md)"]},
+        {"cell_type": "code", "source": "print(2)\nprint(3)", "outputs": [output, picture]},
+        {"cell_type": "code", "source": "%%sh\nfirth runs", "outputs": []},
+    ]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": whole}))
+    assert pages.to_markdown(tmp_path / "a.ipynb").split("\n\n") == [
+        "# A title\nand [a link](../map.md)",
+        "```python\nprint(2)\nprint(3)\n```",
+        "```text\n2\n3\n```",
+        "![what this drew](data:image/png;base64,AAAA)",
+        "```sh\nfirth runs\n```\n",
+    ]

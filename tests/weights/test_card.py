@@ -1,6 +1,7 @@
 """The model card: what a run knows of itself, in front matter that the hub's library reads."""
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -136,3 +137,11 @@ def test_convert_writes_it_and_keeps_what_a_model_says(run, tmp_path):
 def test_front_matter_that_is_no_yaml_is_refused():
     with pytest.raises(FirthError, match="its front matter cannot be read"):
         amended("---\nlicense: [\n---\n\n# Mine\n", license="mit")
+
+
+def test_reading_a_workdir_says_nothing_of_orbax(made, caplog):
+    """Its warnings are of files that a run's checkpoint need not have."""
+    caplog.set_level(logging.WARNING, "absl")
+    assert read_model(made).step == STEP
+    assert not [record for record in caplog.records if record.name == "absl"]
+    assert logging.getLogger("absl").level == logging.WARNING
