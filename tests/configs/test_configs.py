@@ -82,6 +82,7 @@ def assert_the_rest_builds(config, params, tmp_path):
 
 def test_every_shipped_recipe_is_tested_here():
     assert recipe.shipped() == [
+        "adapt.py",
         "albert.py",
         "bert.py",
         "distilbert.py",

@@ -28,7 +28,10 @@ EXAMPLES = {
         firth prepare --input 'corpus/*.txt' --train-tokenizer wordpiece --vocab-size 8000 \\
             --tokenizer tok/ --output store/
 
+        firth prepare --input 'reviews/*.txt' --tokenizer minilm --output reviews-store/
+
         The text files become a vocabulary of 8,000 pieces and a store that `firth train` reads.
+        The second takes the vocabulary of published weights, to adapt them (adapt.py).
     """,
     "train": """
         firth train --config bert.py:mini --workdir runs/mini --config.data.store=store/
@@ -86,6 +89,9 @@ EXAMPLES = {
     "convert": """
         firth convert --from runs/mini --to published/         # for Hugging Face transformers
         firth convert --from hf:org/name --to firth-model/     # and back
+        firth convert --from runs/labels --to published/ --license apache-2.0 --push me/labels
+
+        The last also uploads it, with a model card that says how the run went.
     """,
 }
 

@@ -1,13 +1,18 @@
 """`firth convert`: published weights to Firth and back; it detects the direction.
 
 firth convert --from DIR --to DIR [--part generator] [--overwrite]
+firth convert --from WORKDIR --to DIR --license apache-2.0 --push ORG/NAME [--private]
 """
 
 import sys
+from pathlib import Path
 
 from firth.commands.arguments import Parser
+from firth.errors import FirthError
 from firth.models.model import parameter_count
+from firth.weights.card import amended, model_card
 from firth.weights.config import architecture
+from firth.weights.hub import check_push, push
 from firth.weights.names import published_heads
 from firth.weights.read import Saved, read_model
 from firth.weights.write import check_directory, write_firth, write_published
@@ -28,6 +33,14 @@ def summary(saved: Saved) -> str:
     parts.append(f"{parameter_count(saved.params):,} parameters, {' and '.join(saved.dtypes)}")
     parts.append("with tokenizer" if saved.tokenizer_path else "no tokenizer")
     return "; ".join(parts)
+
+
+def card_for(saved: Saved, **named: str) -> str | None:
+    """The model card: its own with what the user names (None: unchanged), else a new one."""
+    own = saved.source / "README.md"
+    if not own.is_file():
+        return model_card(saved, **named)
+    return amended(own.read_text(encoding="utf-8"), **named) if any(named.values()) else None
 
 
 def main(argv: list[str]) -> int:
@@ -51,16 +64,42 @@ def main(argv: list[str]) -> int:
         default="model",
         help="of a workdir: the model, or the generator trained beside it",
     )
+    parser.add_argument("--license", help="for the model card: apache-2.0, mit, cc-by-4.0, ...")
+    parser.add_argument(
+        "--base-model",
+        metavar="ORG/NAME",
+        help="for the model card: the published weights that this model comes from (those that the "
+        "run started from, if they have a name on the hub)",
+    )
+    parser.add_argument(
+        "--push", metavar="ORG/NAME", help="upload what is written to the Hugging Face hub"
+    )
+    parser.add_argument("--private", action="store_true", help="make a private model of --push")
     args = parser.parse_args(argv)
+    if args.private and not args.push:
+        raise FirthError("--private is for --push ORG/NAME")
     check_directory(args.to, args.overwrite)
+    if args.push:
+        check_push(args.push)
     saved = read_model(args.source, args.part)
     to_firth = saved.layout in ("published", "original")
+    given = [name for name in ("license", "base_model", "push") if getattr(args, name)]
+    if to_firth and given:
+        raise FirthError(
+            f"--{given[0].replace('_', '-')} is for the published layout, and {args.source} is "
+            f"{saved.layout}, so it becomes a Firth directory"
+        )
     named = published_heads(saved.spec)
     lost = [head for head in saved.heads if head not in named]
-    write = write_firth if to_firth else write_published
-    write(args.to, saved, args.overwrite)
+    if to_firth:
+        write_firth(args.to, saved, args.overwrite)
+    else:
+        card = card_for(saved, license=args.license or "", base_model=args.base_model or "")
+        write_published(args.to, saved, args.overwrite, card)
     print(summary(saved), file=sys.stderr)
     if not to_firth and lost:
         print(f"no place in the published layout, left out: {', '.join(lost)}", file=sys.stderr)
     print(f"{args.to}: {'Firth' if to_firth else 'published'} layout")
+    if args.push:
+        print(push(Path(args.to), args.push, private=args.private))
     return 0

@@ -22,6 +22,7 @@ from firth.errors import FirthError
 from firth.storage.local import read_json, write_json
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer, train_tokenizer
+from firth.weights.packaged import PACKAGES
 
 # The most text to train a vocabulary on, in bytes. Training keeps it in memory, sentencepiece some
 # twenty times its size, and more text changes the counts of words little.
@@ -78,6 +79,16 @@ def main(argv: Sequence[str]) -> int:
 
 def _tokenizer(args: argparse.Namespace, options: Options) -> Tokenizer:
     path, kind = Path(args.tokenizer), args.train_tokenizer
+    named = not path.exists() and (args.tokenizer in PACKAGES or args.tokenizer.startswith("hf:"))
+    if named and kind:
+        raise FirthError(
+            f"--tokenizer {args.tokenizer} names published weights, which have a tokenizer; leave "
+            "--train-tokenizer out, or choose another --tokenizer"
+        )
+    if named or (path / "checkpoints").is_dir():
+        from firth.weights.read import find_tokenizer  # late: it imports jax
+
+        path = find_tokenizer(args.tokenizer)
     if kind and not path.exists():
         _train(path, args, options)
     elif not path.exists():
@@ -157,7 +168,11 @@ def _parser() -> argparse.ArgumentParser:
         ),
         "--tfds-dir": dict(metavar="DIR", help="TFDS's data_dir (default: TFDS_DATA_DIR)"),
         "--tfds-download": dict(action="store_true", help="let TFDS download missing datasets"),
-        "--tokenizer": dict(required=True, metavar="DIR", help="directory or file of a tokenizer"),
+        "--tokenizer": dict(
+            **dict(required=True, metavar="DIR"),
+            help="directory or file of a tokenizer; or that of weights: a directory, a workdir, "
+            "hf:org/name or minilm",
+        ),
         "--output": dict(required=True, metavar="DIR", help="the store to make, or its URL"),
         "--format": dict(choices=FORMATS, help="default: by extension, else text"),
         "--document": dict(

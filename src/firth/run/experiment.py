@@ -107,6 +107,8 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         )
     store = open_store(data.store)
     tokenizer = store.tokenizer()
+    if config.model.get("from_init"):
+        _check_tokenizer(data.store, tokenizer, initial)
     spec = model_spec(config, initial, tokenizer)
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
     measured = _measured(config, spec)
@@ -137,7 +139,8 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
-        steps=config.steps,
+        steps=config.steps
+        or max(round(config.epochs * train.steps_per_epoch(config.batch_size)), 1),
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every,
@@ -145,6 +148,16 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         initial=_initial(initial, objective, spec),
         stores=tuple(stores),
     )
+
+
+def _check_tokenizer(store: str, tokenizer: Tokenizer, initial: Saved | None) -> None:
+    """Raise FirthError if a store's ids are not those that the weights were trained with."""
+    own = initial and initial.tokenizer()
+    if own and own.digest != tokenizer.digest:
+        raise FirthError(
+            f"data.store={store} was made with another tokenizer than that of the weights in "
+            f"{initial.source}; prepare it again with --tokenizer={initial.source}"
+        )
 
 
 def _measured(config, spec):
@@ -320,7 +333,7 @@ def model_spec(config, initial, tokenizer: Tokenizer) -> dict:
     spec = dict(config.model)
     if spec.pop("from_init", False):
         if initial is None:
-            raise FirthError("init_from is not set; give the weights to fine-tune, as in init=DIR")
+            raise FirthError("init_from is not set; give the weights to start from, as in init=DIR")
         spec = dict(initial.spec) | spec
     spec["vocab_size"] = spec.get("vocab_size") or tokenizer.vocab_size
     if spec.get("pad_id", 0) < 0:

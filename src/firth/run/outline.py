@@ -85,12 +85,19 @@ def outline(config) -> Outline:
             "and the lengths of its rows depend on the examples; plan a pretraining recipe"
         )
     bounds.check(config)
-    assumed, vocab_size = [], config.model.get("vocab_size")
-    if not vocab_size:
+    if not config.steps:
+        raise FirthError(
+            f"epochs={config.epochs:g}: their steps depend on the store; plan with --config.steps=N"
+        )
+    assumed, vocab_size, initial = [], config.model.get("vocab_size"), None
+    if config.model.get("from_init"):
+        initial = read_model(config.init_from) if config.init_from else None
+        vocab_size = initial and initial.spec["vocab_size"]
+    elif not vocab_size:
         vocab_size = family(config.model.family).Config.vocab_size
         assumed.append(f"a vocabulary of {vocab_size:,} tokens, as published (model.vocab_size)")
     tokenizer = Vocabulary(vocab_size)
-    spec = experiment.model_spec(config, None, tokenizer)
+    spec = experiment.model_spec(config, initial, tokenizer)
     fields, load = config.objective, read_model
     if fields.name == "distill" and not fields.get("teacher"):
         teacher = stand_in_teacher(spec)

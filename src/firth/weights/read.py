@@ -12,6 +12,7 @@ byte. Weights are read from safetensors alone, since a pickle or HDF5 file may e
 tensors of TensorFlow and GPT checkpoints are plain bytes.
 """
 
+import contextlib
 import dataclasses
 import logging
 from pathlib import Path
@@ -32,6 +33,7 @@ from firth.training.remote_workdir import download_workdir
 from firth.weights import openai_gpt, tensorflow
 from firth.weights.config import read_config
 from firth.weights.description import NAME, Description, complete_spec, read_description
+from firth.weights.hub import download
 from firth.weights.names import check_params, listed, read_tensors
 from firth.weights.packaged import PACKAGES, find_packaged
 
@@ -55,6 +57,7 @@ class Saved(Description):
     published: the text of the published files without their tensors, or None. `config` is
       config.json, `files` is {name of a safetensors file: its header} (None where a tensor was left
       out), `index` is the index of the shards, if there is one.
+    step: of the checkpoint, of a workdir; else None.
     """
 
     params: dict
@@ -63,6 +66,7 @@ class Saved(Description):
     dtypes: tuple[str, ...] = ("float32",)
     tokenizer_path: Path | None = None
     published: dict | None = None
+    step: int | None = None
 
     def model(self, heads=None, **execution) -> Model:
         """The module with all heads, or those given. `execution` sets scan, remat and dtype."""
@@ -98,17 +102,7 @@ def read_model(source, part: str = "model") -> Saved:
 
     Raises FirthError naming the file that is missing, damaged or not supported.
     """
-    if str(source).startswith("hf:"):
-        source = _download(str(source).removeprefix("hf:"))
-    path = download_workdir(source) if is_url(source) else Path(source)
-    if str(source) in PACKAGES and not path.exists():
-        path = find_packaged(str(source))
-    if not path.is_dir():
-        kind = "is a file" if path.exists() else "does not exist"
-        raise FirthError(
-            f"{path} {kind}; expected a directory with a model, hf:org/name, or "
-            f"{' or '.join(PACKAGES)}"
-        )
+    path = find_model(source)
     if (path / "checkpoints").is_dir():
         return _read_workdir(path, part)
     if part != "model" and not tensorflow.find_checkpoint(path):
@@ -126,21 +120,44 @@ def read_model(source, part: str = "model") -> Saved:
     )
 
 
-def _download(name: str) -> str:
-    """Fetch `org/name[@revision]` from the Hugging Face hub, data files only."""
-    from huggingface_hub import snapshot_download
+def find_model(source) -> Path:
+    """The local directory of a model, whose name is as for `read_model`.
 
-    repository, _, revision = name.partition("@")
-    try:
-        return snapshot_download(
-            repository,
-            revision=revision or None,
-            allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "README.md"],
-            ignore_patterns=["*/*"],  # folders hold other formats
+    Raises FirthError for a file, for a directory that does not exist, and for a name that cannot
+    be downloaded.
+    """
+    if str(source).startswith("hf:"):
+        return download(str(source).removeprefix("hf:"))
+    path = download_workdir(source) if is_url(source) else Path(source)
+    if str(source) in PACKAGES and not path.exists():
+        path = find_packaged(str(source))
+    if not path.is_dir():
+        kind = "is a file" if path.exists() else "does not exist"
+        raise FirthError(
+            f"{path} {kind}; expected a directory with a model, hf:org/name, or "
+            f"{' or '.join(PACKAGES)}"
         )
-    except Exception as error:  # the hub's own words on the network, the name or a licence
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise FirthError(f"hf:{name} cannot be downloaded: {reason}") from None
+    return path
+
+
+def find_tokenizer(source) -> Path:
+    """The directory of the tokenizer of a model, whose name is as for `read_model`."""
+    path = find_model(source)
+    return path / "tokenizer" if (path / "checkpoints").is_dir() else path
+
+
+def read_family(source) -> str:
+    """The family of a model, whose name is as for `read_model`; its parameters are not read.
+
+    Raises FirthError as `read_model` does.
+    """
+    path = find_model(source)
+    if (path / NAME).is_file():
+        return read_description(path)[0].spec["family"]
+    if (path / "config.json").is_file():
+        file = path / "config.json"
+        return read_config(read_json(file), file).spec["family"]
+    return read_model(path).spec["family"]
 
 
 def _read_published(path: Path) -> Saved:
@@ -248,11 +265,12 @@ def _read_workdir(path: Path, part: str) -> Saved:
     if part == "generator" and not generator:
         raise FirthError(f"{path} trained no generator of its own")
     options = dict(recipe.read(path).get("checkpoint", {})) | {"best": whole.get("best", "")}
-    saves = Checkpoints(path, **options, read_only=True)
-    try:
-        step, params = saves.restore_params()
-    finally:
-        saves.close()
+    with _without_notes():
+        saves = Checkpoints(path, **options, read_only=True)
+        try:
+            step, params = saves.restore_params()
+        finally:
+            saves.close()
     params = to_layout(params, scan=False)
     if part == "generator":
         own = params["generator"]
@@ -270,7 +288,20 @@ def _read_workdir(path: Path, part: str) -> Saved:
         source=path,
         layout="workdir",
         tokenizer_path=_tokenizer_path(path / "tokenizer"),
+        step=step,
     )
+
+
+@contextlib.contextmanager
+def _without_notes():
+    """Silence Orbax in a block: it warns of files that a checkpoint of a run need not have."""
+    notes = logging.getLogger("absl")
+    before = notes.level
+    notes.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        notes.setLevel(before)
 
 
 def _tokenizer_path(path: Path) -> Path | None:

@@ -13,9 +13,9 @@ import safetensors.numpy
 from flax.traverse_util import flatten_dict
 
 from firth.errors import FirthError
-from firth.models.model import parameter_count
 from firth.storage.local import read_json, sha256
-from firth.weights.config import architecture, read_config, write_config
+from firth.weights.card import model_card
+from firth.weights.config import read_config, write_config
 from firth.weights.description import NAME, to_json
 from firth.weights.names import canonical, name_table, tensor_for, write_tensors
 from firth.weights.read import INDEX, VOCABULARIES, WEIGHTS, Saved
@@ -49,10 +49,11 @@ def write_firth(directory, saved: Saved, overwrite: bool = False):
         (folder / NAME).write_text(text, encoding="utf-8")
 
 
-def write_published(directory, saved: Saved, overwrite: bool = False):
+def write_published(directory, saved: Saved, overwrite: bool = False, card: str | None = None):
     """Write the published layout, which transformers loads.
 
-    An unchanged model is written as the files that it was published as, byte for byte.
+    An unchanged model is written as the files that it was published as, byte for byte. `card` is
+    the text of its README.md; without it the model keeps its own, or gets one.
     Raises FirthError if `directory` is not empty and `overwrite` is not set.
     """
     with new_directory(directory, overwrite) as folder:
@@ -63,8 +64,10 @@ def write_published(directory, saved: Saved, overwrite: bool = False):
             _write_anew(folder, saved)
             _copy_companions(saved, folder)
             _write_longest(folder, saved)
-        if not (folder / "README.md").exists():
-            (folder / "README.md").write_text(model_card(saved), encoding="utf-8")
+        if card is None and not (folder / "README.md").exists():
+            card = model_card(saved)
+        if card is not None:
+            (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _write_anew(folder: Path, saved: Saved):
@@ -232,33 +235,3 @@ def new_directory(directory, overwrite: bool = False):
     finally:
         for leftover in (temporary, discarded):
             shutil.rmtree(leftover, ignore_errors=True)
-
-
-def model_card(saved: Saved) -> str:
-    """A README.md that says what the model is and how to load it."""
-    tags = {"classifier": "text-classification", "mlm": "fill-mask", "lm": "text-generation"}
-    task = next((tag for head, tag in tags.items() if head in saved.heads), None)
-    spec, name = saved.spec, architecture(saved)
-    positions = f"up to {spec['max_length']:,} positions" if "max_length" in spec else "any length"
-    labels = f", labels {', '.join(saved.labels)}" if saved.labels else ""
-    return f"""---
-library_name: transformers
-pipeline_tag: {task or "feature-extraction"}
-tags:
-- {spec["family"]}
-- firth
----
-
-# {name}
-
-A {spec["family"].upper()} encoder made with Firth: {spec["num_layers"]} layers,
-{spec["hidden_size"]} wide, {spec["num_heads"]} heads, {spec["vocab_size"]:,} tokens,
-{positions}, {parameter_count(saved.params):,} parameters.
-Heads: {", ".join(saved.heads) or "none"}{labels}.
-
-    from transformers import {name}
-    model = {name}.from_pretrained("this directory")
-
-    import firth
-    encoder = firth.load("this directory")
-"""

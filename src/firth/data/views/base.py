@@ -85,6 +85,13 @@ class View(abc.ABC):
             raise FirthError(f"limit={limit} batches leave nothing to evaluate: expected >= 1")
         return self._sequential(batch_size, own, limit)
 
+    def steps_per_epoch(self, batch_size: int) -> float:
+        """How many batches the first pass over the text makes.
+
+        Raises FirthError for a view that has no passes.
+        """
+        raise FirthError(f"{type(self).__name__} has no epochs to count; set steps")
+
     @abc.abstractmethod
     def _batch(self, step: int, batch_size: int, own: slice) -> Batch:
         """The rows `own` of the batch of `step` (0 or more)."""

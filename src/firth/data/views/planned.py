@@ -112,6 +112,10 @@ class PlannedView(View):
         with self._lock:
             return self._epochs.size(epoch)
 
+    def steps_per_epoch(self, batch_size: int) -> float:
+        """See `View`; the last batch of an epoch may go on into the next."""
+        return self.epoch_size(0) / batch_size
+
     def _batch(self, step: int, batch_size: int, own: slice) -> Batch:
         number = step * batch_size + own.start
         stop = step * batch_size + own.stop

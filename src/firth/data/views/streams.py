@@ -130,6 +130,10 @@ class StreamsView(View):
         """The number of rows of an epoch, the same for all epochs."""
         return self.steps(batch_size) * batch_size
 
+    def steps_per_epoch(self, batch_size: int) -> float:
+        """See `View`."""
+        return self._checked_steps(batch_size)
+
     def _batch(self, step: int, batch_size: int, own: slice) -> Batch:
         epoch, time = divmod(step, self._checked_steps(batch_size))
         return self._rows(self._line(epoch), epoch, time, own, batch_size)
