@@ -54,3 +54,10 @@ def test_wordpieces_are_joined_to_the_prompt(tmp_path):
     assert [tokenizer.token(n) for n in whole] == ["the", "cat", "##s", "sat", "."]
     writer = Detokenizer(tokenizer, whole[:2])
     assert [writer.push(token) for token in whole[2:]] == ["s", " sat", "."]
+
+
+def test_special_tokens_are_shown(tmp_path):
+    add_tokenizer(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    writer = Detokenizer(tokenizer, tokens_of(tokenizer, "the"))
+    assert writer.push(tokenizer.sep_id).strip() == "[SEP]"

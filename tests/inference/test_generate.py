@@ -145,6 +145,8 @@ def test_a_seed_gives_the_same_text_and_another_one_another(gpt2):
     assert all(a.ids != b.ids for a, b in zip(first, other, strict=True))
     same = encoder.generate(["the cat"] * 4, max_tokens=20, seed=5)
     assert len({one.ids for one in same}) == 4 and same[0] == first[0]
+    one, other = encoder.generate(TEXTS[:1], max_tokens=20, seed=5, samples=2)
+    assert one.ids != other.ids
 
 
 def test_a_row_does_not_depend_on_its_batch(gpt2, monkeypatch):

@@ -64,9 +64,11 @@ def test_tokens_are_drawn_by_their_probability(temperature):
     assert_distributed(found, softmax(row / temperature))
 
 
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
 @pytest.mark.parametrize("p", [0.5, 0.9, 0.99])
-def test_the_nucleus_and_nothing_else_is_drawn(p):
-    assert_distributed(frequencies(logits(), top_p=p), nucleus(logits(), p))
+def test_the_nucleus_and_nothing_else_is_drawn(p, temperature):
+    found = frequencies(logits(), temperature=temperature, top_p=p)
+    assert_distributed(found, nucleus(logits() / temperature, p))
 
 
 def test_the_best_k_and_nothing_else_are_drawn():
@@ -107,6 +109,12 @@ def test_neighbours_among_floats_are_told_apart():
         row[n] = np.nextafter(row[n - 1], np.float32(-np.inf))
     # `choose` subtracts the greatest first, which is exact between floats this close.
     assert len(set((row - row[0]).tolist())) == V
+    assert set(np.flatnonzero(frequencies(row, top_k=3))) == {0, 1, 2}
+    # Far from zero they differ in their last bits alone.
+    row = np.zeros(V, np.float32)
+    row[1] = -1
+    for n in range(2, V):
+        row[n] = np.nextafter(row[n - 1], np.float32(-np.inf))
     assert set(np.flatnonzero(frequencies(row, top_k=3))) == {0, 1, 2}
 
 
