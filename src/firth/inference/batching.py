@@ -4,9 +4,11 @@ import collections
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
-ROW = 64  # tokens of a row, where a number of rows says how large batches are
+ROW = 32  # tokens of a row, where a number of rows says how large batches are
+ACCELERATOR_ROW = 512  # the same on a GPU or TPU, whose cores take more to fill
 STEP = 4  # row lengths are multiples of this
 AHEAD = 2  # batches that the device computes while the host waits for the one before them
 FEWER = 4  # a batch that is not full has a quarter of the rows, a quarter of those, and so on
@@ -43,9 +45,14 @@ def token_batches(sizes: Sequence[int], tokens: int, longest: int) -> list[Batch
     return batches
 
 
+def batch_tokens(batch_size: int) -> int:
+    """The tokens of a batch, with padding, of `batch_size` rows of 32, on accelerators of 512."""
+    return batch_size * (ROW if jax.default_backend() == "cpu" else ACCELERATOR_ROW)
+
+
 def padded_length(size: int, longest: int) -> int:
-    """The length of a row for a text: a multiple of 4 up to 32, then an eighth longer at most."""
-    step = max((1 << (size - 1).bit_length()) // 8, STEP)
+    """The length of a row for a text: a multiple of 4 up to 64, then an eighth longer at most."""
+    step = max((1 << (size - 1).bit_length()) // 16, STEP)
     return min(-(-max(size, 1) // step) * step, longest)
 
 

@@ -241,7 +241,7 @@ class Encoder:
           layer: its number; negative ones count from the last.
           pool: "mean" over the text's tokens, or "cls", the token that stands for the text.
           normalize: divide each vector by its Euclidean norm.
-          batch_size: rows of 64 tokens computed at a time; see `firth.inference.vectors.vectors`.
+          batch_size: how large batches are; see `firth.inference.vectors.vectors`.
           max_length: cut texts to this many tokens. With None a text must fit the position table.
 
         Raises FirthError as `firth.inference.vectors.vectors` does.

@@ -20,7 +20,7 @@ from firth.inference.encoder import Encoder
 from firth.models.model import bound
 from firth.objectives.losses import log_loss
 
-BATCH_SIZE = 16  # rows of 64 tokens at a time, each with logits over the whole vocabulary
+BATCH_SIZE = 32  # rows of 32 tokens at a time, each with logits over the whole vocabulary
 KINDS = {"causal": "lm", "permutation": "lm", "pseudo": "mlm"}  # -> head
 
 
@@ -60,7 +60,7 @@ def score(
       encoder: a model with a head that predicts tokens.
       texts: strings.
       end: also score the end-of-text token after the text (causal models only).
-      batch_size: rows of 64 tokens computed at a time, or as many tokens in other rows.
+      batch_size: rows of 32 tokens computed at a time, or as many tokens in other rows.
       names: the names of the texts in errors; by default "text 0" and so on.
 
     Returns one `Scored` for each text, in order. A text without tokens has no scores.

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.inference.batching import ROW, computed, repeat_first, token_batches
+from firth.inference.batching import batch_tokens, computed, repeat_first, token_batches
 from firth.inference.inputs import Text
 from firth.models.model import last_real
 
@@ -67,8 +67,8 @@ def vectors(
       encoder: a `firth.inference.encoder.Encoder`.
       lines: (name in errors, text or pair of texts).
       pooling: which vectors.
-      batch_size: rows of 64 tokens computed at a time: as many tokens of shorter or longer texts,
-        with padding, make a batch.
+      batch_size: rows of 32 tokens (512 on accelerators) computed at a time: a batch has as many
+        tokens, in more rows of shorter texts or in fewer of longer ones.
       max_length: cut texts to this many tokens. With None a text must fit the position table.
 
     Raises FirthError for an unknown way of pooling, a length that the model does not have and a
@@ -102,7 +102,7 @@ def _vectors(encoder, lines, pooling, batch_size, max_length) -> Iterator[Vector
             return batch.members, select(encoder.params, *repeat_first(arrays, batch.rows))
 
         found = [None] * len(tokenised)
-        batches = token_batches(sizes, batch_size * ROW, encoder.max_length)
+        batches = token_batches(sizes, batch_tokens(batch_size), encoder.max_length)
         for members, values in computed(map(start, batches)):
             for i, vector in zip(members, values, strict=False):
                 found[i] = vector[: sizes[i]] if every_token else vector
