@@ -54,17 +54,27 @@ def cpu() -> str:
     return f"{name}, family {number[0]} model {number[1]}, {' '.join(narrow) or 'no bfloat16'}"
 
 
-def in_turn(sides: dict, rounds: int) -> dict[str, list[float]]:
-    """{side: seconds of each round}; a first round, which may compile, is not counted."""
+def clocks() -> tuple[float, float]:
+    """(seconds on the wall, seconds of processors), this process and those that have ended."""
+    return time.perf_counter(), sum(os.times()[:4])
+
+
+def in_turn(sides: dict, rounds: int) -> dict[str, list[tuple]]:
+    """{side: what `clocks` counts in each round}; a first round, which compiles, is left out."""
     seconds = {name: [] for name in sides}
     for run in sides.values():
         run()
     for _ in range(rounds):
         for name, run in sides.items():
-            began = time.perf_counter()
+            began = clocks()
             run()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(since(began))
     return seconds
+
+
+def since(began: tuple) -> tuple[float, float]:
+    """The differences of `clocks` to an earlier time."""
+    return tuple(now - then for now, then in zip(clocks(), began, strict=True))
 
 
 def rates(tokens: int = 1024, repeats: int = 8) -> dict[str, float]:
@@ -103,7 +113,7 @@ def rates(tokens: int = 1024, repeats: int = 8) -> dict[str, float]:
                     torch.nn.functional.linear(x, w)
 
         sides |= {f"XLA {dtype}": ours, f"torch {dtype}": other}
-    return {name: flops / min(found) / 1e9 for name, found in in_turn(sides, 7).items()}
+    return {name: flops / min(found)[0] / 1e9 for name, found in in_turn(sides, 7).items()}
 
 
 def firth_side(texts, dtype):
@@ -156,17 +166,17 @@ def vectors(texts: list[str], rounds: int) -> dict:
     return in_turn(sides, rounds)
 
 
-def timed(command: list, **variables) -> float:
-    """Seconds of a process."""
-    began = time.perf_counter()
+def timed(command: list, **variables) -> tuple[float, float]:
+    """What `clocks` counts for a process."""
+    began = clocks()
     environment = os.environ | {name: str(value) for name, value in variables.items()}
     subprocess.run(
         [str(part) for part in command], check=True, env=environment, stdout=subprocess.DEVNULL
     )
-    return time.perf_counter() - began
+    return since(began)
 
 
-def starts(folder: Path, rounds: int) -> dict[str, list[float]]:
+def starts(folder: Path, rounds: int) -> dict[str, list[tuple]]:
     """Seconds from the start of Python to the first vector, with an empty cache and a full one."""
     found = {"empty cache": [], "full cache": []}
     for number in range(rounds):
@@ -176,7 +186,7 @@ def starts(folder: Path, rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def commands(sources: dict, arguments: list, folder: Path, rounds: int) -> dict[str, list[float]]:
+def commands(sources: dict, arguments: list, folder: Path, rounds: int) -> dict[str, list[tuple]]:
     """Seconds of `firth ARGUMENTS` from each source; each round begins with an empty cache."""
     found = {}
     for number in range(rounds):
@@ -207,18 +217,18 @@ def small_body(folder: Path) -> Path:
     return folder / "body"
 
 
-def show(title: str, seconds: dict[str, list[float]], than: str | None = None, done: int = 0):
-    """Print the median of each side, and how often another's it is, and what is done a second."""
+def show(title: str, seconds: dict[str, list[tuple]], than: str | None = None):
+    """Print the median of each side and how often it goes into another's, by both clocks."""
     print(f"{title} (load {os.getloadavg()[0]:.1f})")
     for name, values in seconds.items():
-        line = f"  {name:<20} {statistics.median(values):7.2f} s  (best {min(values):.2f})"
-        if done:
-            line += f"  {done / statistics.median(values):7.0f} texts/s"
-        if than:
-            ratios = [a / b for a, b in zip(seconds[than], values, strict=True)]
-            line += f"  {statistics.median(ratios):5.2f} x {than}"
+        line = f"  {name:<20}"
+        for i, clock in enumerate(("s", "s of processors")):
+            line += f"  {statistics.median(v[i] for v in values):7.2f} {clock}"
+            if than:
+                ratios = [a[i] / b[i] for a, b in zip(seconds[than], values, strict=True)]
+                line += f" ({statistics.median(ratios):.2f} x)"
         print(line, flush=True)
-    print(json.dumps({title: {k: [round(v, 3) for v in t] for k, t in seconds.items()}}))
+    print(json.dumps({title: seconds}, default=list))
 
 
 def main():
@@ -239,7 +249,7 @@ def main():
             print(f"  {name:<15} {rate:6.0f} GFLOP/s in the products of MiniLM's layers")
     if "vectors" in only:
         found = vectors(texts, args.rounds)
-        show("vectors", found, than="torch float32", done=len(texts))
+        show("vectors", found, than="torch float32")
     sources = {"before": args.before / "src"} if args.before else {}
     sources |= {"now": Path(__file__).parents[2] / "src"}
     with tempfile.TemporaryDirectory() as temporary:

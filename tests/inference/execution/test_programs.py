@@ -38,8 +38,10 @@ def own_cache(tmp_path, monkeypatch):
     """The folder of programs of this test alone, which JAX's own cache does not replace."""
     monkeypatch.setenv("FIRTH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    set_before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
-    return tmp_path / "cache" / "compiled"
+    yield tmp_path / "cache" / "compiled"
+    jax.config.update("jax_compilation_cache_dir", set_before)
 
 
 def encode(model):
@@ -75,12 +77,18 @@ def test_a_kept_program_is_for_this_model_code_and_compiler(model, own_cache, mo
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize("damage", [b"", b"short", None])
+@pytest.mark.parametrize("damage", ["empty", "short", "another program"])
 def test_a_damaged_file_is_replaced(model, own_cache, damage):
     first, *_ = encode(model)
     (path,) = own_cache.iterdir()
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) if damage is None else damage)
+    if damage == "another program":
+        whole = path.read_bytes()
+        path.unlink()
+        firth.load(model).encode(TEXTS, pool="cls")
+        (other,) = own_cache.iterdir()
+        path.write_bytes(whole[: kept.DIGEST] + other.read_bytes()[kept.DIGEST :])
+    else:
+        path.write_bytes(b"" if damage == "empty" else path.read_bytes()[:-9])
     again, *counts = encode(model)
     np.testing.assert_array_equal(again, first)
     assert counts == [1, 0] and encode(model)[1:] == (0, 1)
