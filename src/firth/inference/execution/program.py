@@ -43,8 +43,7 @@ class Program:
         # JAX's own cache, where the user has set one, serves instead.
         if self._identity and not jax.config.jax_compilation_cache_dir:
             key = hashlib.sha256(f"{self._identity} {shapes}".encode()).hexdigest()
-            devices = sorted(jax.tree.leaves(params)[0].devices(), key=lambda d: d.id)
-            if found := kept.read(key, devices):
+            if found := kept.read(key, _devices(params)):
                 self.read += 1
                 return found
         compiled = self._jitted.lower(params, *arrays).compile()
@@ -52,6 +51,13 @@ class Program:
         if key:
             kept.write(key, compiled)
         return compiled
+
+
+def _devices(params) -> list:
+    """The devices of the parameters; the first one for arrays that are on none yet."""
+    arrays = [x for x in jax.tree.leaves(params) if isinstance(x, jax.Array)]
+    found = {device for x in arrays for device in x.devices()}
+    return sorted(found, key=lambda device: device.id) or jax.devices()[:1]
 
 
 def identity(model, params, key) -> str | None:
