@@ -34,6 +34,9 @@ def pytest_configure(config):
         config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
         os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+    if "FIRTH_CACHE" not in os.environ:  # programs that the code compiles, not those of the user
+        os.environ["FIRTH_CACHE"] = folder = tempfile.mkdtemp(prefix="firth-cache-")
+        config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
     config.pluginmanager.register(account.Account(), "account")
     if not config.getoption("numprocesses", None):  # else its workers run the tests
         import jax

@@ -90,6 +90,18 @@ def test_a_score_does_not_depend_on_its_batch(model):
         np.testing.assert_allclose(found.log_probs, one, atol=1e-5)
 
 
+def test_a_shape_is_compiled_once_for_an_encoder(model):
+    encoder = firth.load(model[1])
+    first = score(encoder, TEXTS, batch_size=1)
+    (program,) = encoder._programs.values()
+    count = program.made + program.read
+    again = score(encoder, TEXTS[::-1], batch_size=1)[::-1]
+    assert list(encoder._programs.values()) == [program]
+    assert program.made + program.read == count <= 4  # rows of 4, 8 and 12 tokens, and the last
+    for one, other in zip(first, again, strict=True):
+        np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-6)
+
+
 def test_the_end_of_the_text(model):
     kind, directory, _ = model
     encoder = firth.load(directory)

@@ -201,6 +201,14 @@ def add_dtype(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def say_dtype(encoder) -> None:
+    """Say in a line on stderr that `--dtype=bfloat16` is no faster, where that is so."""
+    from firth.inference.execution.bfloat16 import not_faster
+
+    if line := not_faster(encoder):
+        print(f"firth: {line}", file=sys.stderr)
+
+
 def check_output(path: str, *inputs: str | None, option: str = "--output") -> Path:
     """The path of a file to write; of a symbolic link its target, so that the link stays.
 

@@ -8,7 +8,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from firth.commands.arguments import Parser, add_texts, check_output, whole
+from firth.commands.arguments import Parser, add_texts, check_output, say_dtype, whole
 from firth.errors import FirthError
 from firth.storage.remote import is_url
 
@@ -83,6 +83,7 @@ def _measure_file(args):
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
     classifier = load(args.model, dtype=args.dtype).classifier
+    say_dtype(classifier.encoder)
     gold, layout, parts = Gold(classifier, label), Layout(kind, rows, classifier.labels), []
 
     def check(row):

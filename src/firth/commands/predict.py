@@ -6,7 +6,7 @@ firth predict --model runs/snippets --input new.csv --output labelled.csv
 import os
 import sys
 
-from firth.commands.arguments import Parser, add_model, add_texts, check_output
+from firth.commands.arguments import Parser, add_model, add_texts, check_output, say_dtype
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
 from firth.inference.encoder import load
@@ -42,6 +42,7 @@ def main(argv: list[str]) -> int:
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
     classifier = load(args.model, dtype=args.dtype).classifier
+    say_dtype(classifier.encoder)
     layout = Layout(kind, rows, classifier.labels)
     total = rows.count(layout.check)
     if args.output == "-":

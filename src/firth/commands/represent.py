@@ -11,6 +11,7 @@ from firth.commands.arguments import (
     check_output,
     integers,
     positive,
+    say_dtype,
 )
 from firth.inference.encoder import load
 from firth.inference.inputs import count_lines, read_lines
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> int:
     add("--layers", type=integers, default=[-1], help="the layers, e.g. --layers=-4,-3,-2,-1 (-1)")
     add("--pool", choices=sorted(SORTED_BATCHES), default="mean", help="(mean)")
     add("--normalize", action="store_true", help="divide each vector by its Euclidean norm")
-    add("--batch-size", type=positive, default=32, help="(32)")
+    add("--batch-size", type=positive, default=32, help="rows of 32 tokens at a time (32)")
     add("--max-length", type=positive, help="truncate longer texts; without it, they fail")
     add_dtype(parser)
     add_errors(parser)
@@ -42,6 +43,7 @@ def main(argv: list[str]) -> int:
     find_format(output)
     total = count_lines(args.input)
     encoder = load(args.model, dtype=args.dtype, heads=False)
+    say_dtype(encoder)
     bar = Progress(total, 0, "represent", quiet=total is None)
     try:
         count = represent(

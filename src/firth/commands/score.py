@@ -25,7 +25,7 @@ from firth.inference.score import BATCH_SIZE, kind_of, score
 from firth.progress import Progress
 from firth.storage.local import write_text
 
-WINDOW = 32  # batches of texts to sort by length at once
+WINDOW = 16  # batches of texts to sort by length at once
 
 
 def main(argv: list[str]) -> int:
@@ -38,7 +38,12 @@ def main(argv: list[str]) -> int:
     add("--input", required=True, help="a text a line; - for stdin")
     add("--output", required=True, help="the .jsonl file to write, - for stdout: one object a text")
     add("--end", action="store_true", help="score the end-of-text token as well (causal models)")
-    add("--batch-size", type=positive, default=BATCH_SIZE, help=f"({BATCH_SIZE})")
+    add(
+        "--batch-size",
+        type=positive,
+        default=BATCH_SIZE,
+        help=f"rows of 32 tokens at a time ({BATCH_SIZE})",
+    )
     add_errors(parser)
     args = parser.parse_args(argv)
     output = args.output

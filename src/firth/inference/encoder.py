@@ -12,6 +12,8 @@ import numpy as np
 
 from firth.errors import FirthError
 from firth.inference.batching import pad_rows
+from firth.inference.execution.bfloat16 import narrow_kernels
+from firth.inference.execution.program import Program, identity
 from firth.inference.inputs import Text
 from firth.models.heads import find_head
 from firth.models.model import family, longest, parameter_count
@@ -90,7 +92,8 @@ class Encoder:
         self.model = saved.model(heads, dtype=dtype or "float32")
         parts = [name for name in ("encoder", *heads) if name in saved.params]
         self.params = jax.device_put({name: saved.params[name] for name in parts})
-        self._apply = jax.jit(self._forward, static_argnames="attentions")
+        if dtype == "bfloat16" and jax.default_backend() == "cpu":
+            self.params = jax.jit(narrow_kernels)(self.params)
         self._programs = {}
 
     def __repr__(self):
@@ -103,10 +106,13 @@ class Encoder:
         ]
         return f"Encoder({'; '.join(parts)}; from {self.saved.source})"
 
-    def program(self, key, make):
-        """`jax.jit(make())`, made once for a key, so that each shape is compiled once."""
+    def program(self, key, make) -> Program:
+        """The `Program` of `make()`, a function (params, *arrays), made once for a key.
+
+        `key` is hashable. Its text names all that the function depends on, beside the model.
+        """
         if key not in self._programs:
-            self._programs[key] = jax.jit(make())
+            self._programs[key] = Program(make(), identity(self.model, self.params, key))
         return self._programs[key]
 
     @functools.cached_property
@@ -160,10 +166,13 @@ class Encoder:
         else:
             ids, segments, mask = self._checked(tokens, segments, mask)
             length = ids.shape[1]
+        apply = self.program(
+            ("forward", attentions), lambda: functools.partial(self._forward, attentions=attentions)
+        )
         parts = []
         for begin in range(0, len(ids), batch_size):
             rows = [x[begin : begin + batch_size] for x in (ids, segments, mask)]
-            arrays = self._apply(self.params, *pad_rows(rows, batch_size), attentions=attentions)
+            arrays = apply(self.params, *pad_rows(rows, batch_size))
             count = len(rows[0])
             parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:count], arrays))
         whole = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
@@ -232,7 +241,7 @@ class Encoder:
           layer: its number; negative ones count from the last.
           pool: "mean" over the text's tokens, or "cls", the token that stands for the text.
           normalize: divide each vector by its Euclidean norm.
-          batch_size: rows computed at a time.
+          batch_size: how large batches are; see `firth.inference.vectors.vectors`.
           max_length: cut texts to this many tokens. With None a text must fit the position table.
 
         Raises FirthError as `firth.inference.vectors.vectors` does.
@@ -321,11 +330,17 @@ class Encoder:
             tokenised.append(template.join(a, b if paired else None))
         return tokenised
 
-    def pad(self, tokenised: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(ids int32, segments int32, mask bool), all [B, L], with L one of a few lengths."""
-        most = max(len(ids) for ids, _ in tokenised)
-        step = 16 if most <= 64 else 32  # few shapes, because each is compiled once
-        length = min(-(-most // step) * step, self.max_length)
+    def pad(
+        self, tokenised: list, length: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ids int32, segments int32, mask bool), all [B, L].
+
+        L is `length`; without it, one of a few that the longest fits into.
+        """
+        if length is None:
+            most = max(len(ids) for ids, _ in tokenised)
+            step = 16 if most <= 64 else 32  # few shapes, because each is compiled once
+            length = min(-(-most // step) * step, self.max_length)
         ids = np.full((len(tokenised), length), self.template.pad, np.int32)
         segments = np.zeros_like(ids)
         mask = np.zeros(ids.shape, bool)

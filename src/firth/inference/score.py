@@ -11,17 +11,16 @@ pseudo-log-likelihoods: it masks each token in turn and predicts it from all oth
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.inference.batching import pad_rows
+from firth.inference.batching import ROW, computed, repeat_first, token_batches
 from firth.inference.encoder import Encoder
 from firth.models.model import bound
 from firth.objectives.losses import log_loss
 
-BATCH_SIZE = 8  # rows at a time; each token has logits over the whole vocabulary
+BATCH_SIZE = 32  # rows of 32 tokens at a time, each with logits over the whole vocabulary
 KINDS = {"causal": "lm", "permutation": "lm", "pseudo": "mlm"}  # -> head
 
 
@@ -61,7 +60,7 @@ def score(
       encoder: a model with a head that predicts tokens.
       texts: strings.
       end: also score the end-of-text token after the text (causal models only).
-      batch_size: rows computed at a time.
+      batch_size: rows of 32 tokens computed at a time, or as many tokens in other rows.
       names: the names of the texts in errors; by default "text 0" and so on.
 
     Returns one `Scored` for each text, in order. A text without tokens has no scores.
@@ -144,42 +143,43 @@ def _masked_rows(encoder: Encoder, ids, end: bool) -> _Row:
 
 
 def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -> list:
-    """The log-probabilities float32 [n] of every row; rows of similar length share a batch."""
-    predict = _predictor(encoder, kind)
-    # A unit of work is a row or, for pseudo-log-likelihoods, a scored token.
-    units = [
-        (number, place)
-        for number, row in enumerate(rows)
-        for place in (row.places if kind == "pseudo" else [None])
-        if row.ids
-    ]
-    units.sort(key=lambda unit: len(rows[unit[0]].tokens))
+    """The log-probabilities float32 [n] of every row."""
     log_probs = [np.zeros(len(row.ids), np.float32) for row in rows]
-    for begin in range(0, len(units), batch_size):
-        batch = units[begin : begin + batch_size]
-        tokenised = [(np.array(rows[n].tokens, np.int32), len(rows[n].tokens)) for n, _ in batch]
-        tokens_BL, _, mask_BL = encoder.pad(tokenised)
-        targets_BL = np.zeros_like(tokens_BL)
-        places_B = np.zeros(len(batch), np.int32)
-        for line, (number, place) in enumerate(batch):
-            row = rows[number]
-            targets_BL[line, row.places] = row.ids
-            if place is not None:
-                places_B[line] = place
-        padded = pad_rows([tokens_BL, mask_BL, targets_BL, places_B], batch_size)
-        values = np.asarray(predict(encoder.params, *padded))
-        for line, (number, place) in enumerate(batch):
-            row = rows[number]
-            if place is None:
-                log_probs[number][:] = values[line, row.places]
+    # A unit of work is a row or, for pseudo-log-likelihoods, the place of a token to mask in it.
+    pseudo = kind == "pseudo"
+    units = [(n, i) for n, row in enumerate(rows) for i in range(len(row.ids) if pseudo else 1)]
+    units = [(n, i) for n, i in units if rows[n].ids]
+    if not units:
+        return log_probs
+    sizes = [len(rows[n].tokens) for n, _ in units]
+    mask_id = encoder.tokenizer.mask_id
+    predict = encoder.program(("score", kind, mask_id), lambda: _predictor(encoder, kind, mask_id))
+
+    def start(batch):
+        chosen = [units[i] for i in batch.members]
+        numbers, line_of = np.unique([n for n, _ in chosen], return_inverse=True)
+        some = [rows[n] for n in numbers]
+        tokenised = [(np.array(row.tokens, np.int32), len(row.tokens)) for row in some]
+        tokens_RL, _, mask_RL = encoder.pad(tokenised, batch.length)
+        targets_RL = np.zeros_like(tokens_RL)
+        for line, row in enumerate(some):
+            targets_RL[line, row.places] = row.ids
+        places_B = np.array([rows[n].places[i] for n, i in chosen], np.int32)
+        arrays = tokens_RL[line_of], mask_RL[line_of], targets_RL[line_of], places_B
+        return chosen, predict(encoder.params, *repeat_first(arrays, batch.rows))
+
+    batches = token_batches(sizes, batch_size * ROW, encoder.max_length)
+    for chosen, values in computed(map(start, batches)):
+        for (number, i), value in zip(chosen, values, strict=False):
+            if pseudo:
+                log_probs[number][i] = value[0]
             else:
-                log_probs[number][row.places.index(place)] = values[line, 0]
+                log_probs[number][:] = value[rows[number].places]
     return log_probs
 
 
-def _predictor(encoder: Encoder, kind: str):
-    """Jitted (params, tokens, mask, targets, places) -> log-probabilities [B, L], or [B, 1]."""
-    mask_id = encoder.tokenizer.mask_id
+def _predictor(encoder: Encoder, kind: str, mask_id: int | None):
+    """(params, tokens, mask, targets, places) -> log-probabilities [B, L], or [B, 1]."""
 
     def predict(model, tokens_BL, mask_BL, targets_BL, places_B):
         body = model.encoder
@@ -199,4 +199,4 @@ def _predictor(encoder: Encoder, kind: str):
             targets_BL = targets_BL[rows_B, places_B][:, None]
         return -log_loss(logits, targets_BL)[0]
 
-    return jax.jit(bound(encoder.model, predict))
+    return bound(encoder.model, predict)

@@ -1,7 +1,7 @@
 """Vectors of texts: hidden states of chosen layers, one for each text or for each token.
 
-Texts of similar length share a batch, and each shape is compiled once for an encoder. B rows, L
-length, n layers, D hidden size.
+Texts of similar length share a batch, batches have about as many tokens each, and each shape is
+compiled once. B rows, L length, n layers, D hidden size.
 """
 
 import itertools
@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.inference.batching import pad_rows
+from firth.inference.batching import batch_tokens, computed, repeat_first, token_batches
 from firth.inference.inputs import Text
 from firth.models.model import last_real
 
-SORTED_BATCHES = {"none": 8, "cls": 64, "mean": 64}  # batches of texts sorted by length at a time
+SORTED_BATCHES = {"none": 8, "cls": 64, "mean": 64}  # batch_size times this are sorted at a time
 SMALLEST = 1e-12  # the least norm to divide by
 
 
@@ -61,13 +61,14 @@ def vectors(
     batch_size: int = 32,
     max_length: int | None = None,
 ) -> Iterator[Vector]:
-    """The vector of each text in turn; the device computes a batch while the host copies the last.
+    """The vector of each text in turn; the device computes ahead of the host.
 
     Args:
       encoder: a `firth.inference.encoder.Encoder`.
       lines: (name in errors, text or pair of texts).
       pooling: which vectors.
-      batch_size: rows computed at a time.
+      batch_size: rows of 32 tokens (512 on accelerators) computed at a time: a batch has as many
+        tokens, in more rows of shorter texts or in fewer of longer ones.
       max_length: cut texts to this many tokens. With None a text must fit the position table.
 
     Raises FirthError for an unknown way of pooling, a length that the model does not have and a
@@ -94,18 +95,17 @@ def _vectors(encoder, lines, pooling, batch_size, max_length) -> Iterator[Vector
             names=names,
             advice="shorten it, or set a maximum length",
         )
-        order = sorted(range(len(tokenised)), key=lambda i: len(tokenised[i][0]))
-        found, previous = [None] * len(tokenised), None
-        for begin in [*range(0, len(order), batch_size), None]:
-            started = None
-            if begin is not None:
-                rows = order[begin : begin + batch_size]
-                batch = pad_rows(encoder.pad([tokenised[i] for i in rows]), batch_size)
-                started = rows, select(encoder.params, *batch)
-            if previous:
-                for row, vector in zip(previous[0], np.asarray(previous[1]), strict=False):
-                    found[row] = vector[: len(tokenised[row][0])] if every_token else vector
-            previous = started
+        sizes = [len(ids) for ids, _ in tokenised]
+
+        def start(batch, tokenised=tokenised):
+            arrays = encoder.pad([tokenised[i] for i in batch.members], batch.length)
+            return batch.members, select(encoder.params, *repeat_first(arrays, batch.rows))
+
+        found = [None] * len(tokenised)
+        batches = token_batches(sizes, batch_tokens(batch_size), encoder.max_length)
+        for members, values in computed(map(start, batches)):
+            for i, vector in zip(members, values, strict=False):
+                found[i] = vector[: sizes[i]] if every_token else vector
         yield from map(Vector, texts, (ids for ids, _ in tokenised), found)
 
 

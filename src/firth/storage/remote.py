@@ -36,16 +36,20 @@ def join(path: str | os.PathLike, name: str) -> str | Path:
     return f"{path.rstrip('/')}/{name}" if is_url(path) else Path(path) / name
 
 
+def cache_root() -> Path:
+    """Where Firth keeps what it can make again: $FIRTH_CACHE, else ~/.cache/firth."""
+    return Path(os.environ.get("FIRTH_CACHE") or Path.home() / ".cache" / "firth").absolute()
+
+
 def cache_folder(kind: str, url: str, key: str = "") -> Path:
     """The folder for local copies of the files at a URL; creates it if it is missing.
 
-    It lies under $FIRTH_CACHE, else ~/.cache/firth. Its name holds the last part of the URL and
-    `key`, or a hash of the URL without one. Raises FirthError if it cannot be created.
+    It lies under `cache_root`. Its name holds the last part of the URL and `key`, or a hash of the
+    URL without one. Raises FirthError if it cannot be created.
     """
-    root = Path(os.environ.get("FIRTH_CACHE") or Path.home() / ".cache" / "firth").absolute()
     key = key or hashlib.sha256(url.rstrip("/").encode()).hexdigest()
     name = re.sub(r"[^\w.-]", "_", url.rstrip("/").rsplit("/", 1)[-1])
-    folder = root / kind / f"{name}-{key[:16]}"
+    folder = cache_root() / kind / f"{name}-{key[:16]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

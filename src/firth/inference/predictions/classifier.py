@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import jax
 import numpy as np
 from scipy.special import softmax
 
@@ -81,7 +80,8 @@ class Classifier:
             batch = {"tokens": tokens_BL, "segments": segments_BL, "mask": mask_BL}
             return objective.logits(model, batch, train=False)
 
-        self._logits = jax.jit(bound(encoder.model, logits))
+        key = ("classify", objective.both_orders, objective.special_counts)
+        self._logits = encoder.program(key, lambda: bound(encoder.model, logits))
 
     def __call__(
         self, texts: Sequence[Text], reading: Reading, names: Sequence[str] | None = None

@@ -1,0 +1,138 @@
+"""Programs of an encoder: compiled once, kept on disk, and only what is asked for."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from helpers.published.bert import add_tokenizer, make_bert
+
+import firth
+from firth.inference.execution import kept, program
+from firth.inference.vectors import Pooling, _selector
+
+TEXTS = ["the cat sat", "dogs ran and ate fish on the mat ."]
+AGAIN = """
+import sys
+import numpy as np
+import firth
+
+encoder = firth.load(sys.argv[1])
+np.save(sys.argv[2], encoder.encode(["the cat sat", "dogs ran and ate fish on the mat ."]))
+(one,) = encoder._programs.values()
+print(one.made, one.read)
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("made") / "m"
+    make_bert(directory, "BertForPreTraining", num_hidden_layers=3)
+    add_tokenizer(directory)
+    return directory
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """The folder of programs of this test alone, which JAX's own cache does not replace."""
+    monkeypatch.setenv("FIRTH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    set_before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield tmp_path / "cache" / "compiled"
+    jax.config.update("jax_compilation_cache_dir", set_before)
+
+
+def encode(model):
+    """(vectors, programs that were compiled, programs from disk) of an encoder loaded anew."""
+    encoder = firth.load(model)
+    vectors = encoder.encode(TEXTS)
+    (one,) = encoder._programs.values()
+    return vectors, one.made, one.read
+
+
+def test_a_second_process_compiles_nothing(model, own_cache, tmp_path):
+    def run(name):
+        argv = [sys.executable, "-c", AGAIN, str(model), str(tmp_path / name)]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+
+    assert run("one.npy") == ["1", "0"] and len(list(own_cache.iterdir())) == 1
+    assert run("two.npy") == ["0", "1"]
+    np.testing.assert_array_equal(np.load(tmp_path / "one.npy"), np.load(tmp_path / "two.npy"))
+
+
+def test_a_kept_program_is_for_this_model_code_and_compiler(model, own_cache, monkeypatch):
+    first, *counts = encode(model)
+    assert counts == [1, 0]
+    assert encode(model)[1:] == (0, 1)
+    other = model.with_name("other")
+    make_bert(other, "BertForPreTraining", num_hidden_layers=2)
+    add_tokenizer(other)
+    assert encode(other)[1:] == (1, 0)
+    assert firth.load(model).encode(TEXTS, pool="cls").shape == first.shape
+    assert len(list(own_cache.iterdir())) == 3
+    monkeypatch.setattr(program, "_code", lambda: "other sources")
+    assert encode(model)[1:] == (1, 0)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "another program"])
+def test_a_damaged_file_is_replaced(model, own_cache, damage):
+    first, *_ = encode(model)
+    (path,) = own_cache.iterdir()
+    if damage == "another program":
+        whole = path.read_bytes()
+        path.unlink()
+        firth.load(model).encode(TEXTS, pool="cls")
+        (other,) = own_cache.iterdir()
+        path.write_bytes(whole[: kept.DIGEST] + other.read_bytes()[kept.DIGEST :])
+    else:
+        path.write_bytes(b"" if damage == "empty" else path.read_bytes()[:-9])
+    again, *counts = encode(model)
+    np.testing.assert_array_equal(again, first)
+    assert counts == [1, 0] and encode(model)[1:] == (0, 1)
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(model, own_cache):
+    own_cache.parent.mkdir()
+    own_cache.write_text("a file where the folder would be")
+    assert encode(model)[1:] == encode(model)[1:] == (1, 0)
+
+
+def test_the_oldest_files_go(model, own_cache, monkeypatch):
+    monkeypatch.setattr(kept, "FILES", 2)
+    for pool in ("mean", "cls"):
+        firth.load(model).encode(TEXTS, pool=pool)
+    old = {path.name for path in own_cache.iterdir()}
+    firth.load(model).encode(TEXTS, normalize=True)
+    assert len(list(own_cache.iterdir())) == 2 and len(old & set(map(str, own_cache.iterdir()))) < 2
+
+
+def test_a_family_of_ones_own_is_not_kept(model):
+    encoder = firth.load(model)
+    assert program.identity(encoder.model, encoder.params, "key")
+
+    class Body(type(encoder.model.encoder)):
+        pass
+
+    Body.__module__ = "mine"
+    other = encoder.model.clone(encoder=Body(encoder.model.encoder.config))
+    assert program.identity(other, encoder.params, "key") is None
+
+
+def test_only_the_layers_that_are_asked_for_are_computed(model):
+    encoder = firth.load(model, heads=False)
+    batch = np.ones((4, 16), np.int32), np.zeros((4, 16), np.int32), np.ones((4, 16), bool)
+
+    def cost(*layers):
+        lowered = jax.jit(_selector(encoder, Pooling(layers))).lower(encoder.params, *batch)
+        compiled = lowered.compile()
+        return compiled.cost_analysis()["flops"], compiled.memory_analysis().temp_size_in_bytes
+
+    (none, _), (one, _), (two, _), (three, least) = (cost(n) for n in range(4))
+    assert two - one == pytest.approx(one - none, rel=0.05)
+    assert three - two == pytest.approx(one - none, rel=0.05)
+    text = jax.jit(_selector(encoder, Pooling((3,)))).lower(encoder.params, *batch)
+    assert "f32[4,4,16,36]" not in text.compile().as_text()  # all states, embeddings included
+    assert least < cost(0, 1, 2, 3)[1]
