@@ -12,6 +12,7 @@ from scipy.stats import chisquare
 
 from firth.errors import FirthError
 from firth.models.model import bound, merge_params
+from firth.objectives import mask
 from firth.objectives.mlm import MaskedLM
 from firth.objectives.objective import Sources
 from firth.objectives.rtd import VARIANTS, ReplacedTokens
@@ -160,6 +161,20 @@ def test_the_same_rows_get_the_same_samples_in_any_batch(clean):
     whole = objective.corrupt(clean, jax.random.key(0))
     part = objective.corrupt(jax.tree.map(lambda x: x[2:4], clean), jax.random.key(0))
     np.testing.assert_array_equal(whole["uniform"][2:4], part["uniform"])
+
+
+def test_masks_and_samples_have_keys_of_their_own(clean, monkeypatch):
+    used, row_keys = [], mask.row_keys
+
+    def spy(key, batch):
+        keys_B = row_keys(key, batch)
+        used.append({tuple(words) for words in jax.random.key_data(keys_B).tolist()})
+        return keys_B
+
+    monkeypatch.setattr(mask, "row_keys", spy)
+    ReplacedTokens(MASKED).corrupt(clean, jax.random.key(3))
+    assert len(used) == 2 and all(len(keys) == B for keys in used)
+    assert used[0].isdisjoint(used[1])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -297,8 +297,11 @@ def test_distillation_weighs_three_terms_and_the_teacher_drops_nothing(clean, ch
 # ------------------------------------------------------------------- causal and permutation LMs
 
 
-def test_causal_lm_is_the_mean_over_what_is_predicted(clean):
-    batch = clean | {"following": jnp.full(B, 9), "segments": jnp.zeros((B, L), jnp.int32)}
+@pytest.mark.parametrize("known", [True, False])
+def test_causal_lm_is_the_mean_over_what_is_predicted(clean, known):
+    """The last token of a row is followed by one that the view knows, or costs nothing."""
+    batch = clean | {"segments": jnp.zeros((B, L), jnp.int32)}
+    batch |= {"following": jnp.full(B, 9)} if known else {}
     model = create(RELATIVE | dict(family="transformer_xl"), ("lm",))
     params = parameters(model)
     words = read(model, lambda m, b: m.lm(hidden(m, b).last), params, batch)
@@ -306,6 +309,7 @@ def test_causal_lm_is_the_mean_over_what_is_predicted(clean):
     costs = [
         nll(words[row, at], tokens[row, at + 1] if at + 1 < L and mask[row, at + 1] else 9)
         for row, at in np.argwhere(mask)
+        if known or (at + 1 < L and mask[row, at + 1])
     ]
     batch = CausalLM().corrupt(batch, None)
     found = totals(CausalLM(), model, params, batch)
