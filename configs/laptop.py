@@ -82,7 +82,7 @@ TABLE = {
 }
 
 # size -> what a run tells and saves: steps between two losses, minutes between two checkpoints
-HABITS = {"tiny": (20, 2.0), "mini": (10, 5.0), "small": (20, 5.0)}
+HABITS = {"tiny": (20, 2.0), "mini": (5, 5.0), "small": (20, 5.0)}
 MEASURED = 10  # times that a run measures its held-out text
 DROPOUT = ("dropout", "attention_dropout", "embedding_dropout")
 

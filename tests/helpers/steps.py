@@ -26,8 +26,8 @@ FAMILIES = {  # name -> (recipe, changes)
     "modernbert": ("modernbert.py:tiny,length=16", {}),
     "xlnet": ("xlnet.py:tiny,length=16", {}),
     "transformer_xl": ("transformer_xl.py:tiny,length=16", {}),
-    "gpt": ("gpt.py:tiny,length=16", {}),
-    "gpt2": ("gpt2.py:tiny,length=16", {}),
+    "gpt": ("gpt.py:tiny,length=16", {"model.embedding_dropout": 0.1}),
+    "gpt2": ("gpt2.py:tiny,length=16", {"model.embedding_dropout": 0.1}),
 }
 
 
