@@ -47,9 +47,9 @@ def get_config(arg=None):
             f"electra.py: variant={arg.variant!r} is unknown; one of {', '.join(VARIANTS)}, mlm"
         )
     batch_size, steps, rate, length, width, masked = SETTINGS.get(arg.size, SETTINGS["small"])
-    if arg.size in ("base", "large") and not arg.paper:
+    if arg.size in SETTINGS and arg.size != "small" and not arg.paper:
         raise FirthError(f"electra.py:{arg.size} has the paper's settings alone; leave paper=False")
-    small = "" if arg.size == "small" and arg.paper else arg.size  # with settings in laptop.py
+    small = None if arg.size == "small" and arg.paper else arg.size  # with settings in laptop.py
     length = arg.length or laptop.length("electra", small, length)
     c = common.pretraining(steps=steps, batch_size=batch_size)
 

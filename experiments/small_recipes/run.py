@@ -2,12 +2,12 @@
 
     python experiments/small_recipes/run.py --data ../shared/data --work runs/small --core 0
 
-Three stages, in this order. `trials` are short runs that look for the rate, the warm-up, the decay
-and the shape of a batch, one after the other, from what configs/laptop.py has. `full` trains the
-recipe as it is, to its end. `times` measures a step of every recipe on one core. Each line goes to
-results.jsonl in the work folder as soon as it is known. What is there already is not done again:
-kill the command at any time and start it again. A second one with another --core and other
---families may run beside it.
+Three stages. `trials` are short runs that look for the rate, the warm-up, the shape of a batch and
+the decay, one after the other, from what configs/laptop.py has. `full` trains the recipe to its
+end, with what the trials found, or without trials as it is. `times` measures a step of every recipe
+on one core. Each line goes to results.jsonl in the work folder as soon as it is known. What is
+there already is not done again: kill the command at any time and start it again. A second one with
+another --core and other --families may run beside it.
 """
 
 import argparse
@@ -62,10 +62,14 @@ ONE_THREAD = {
 # -------------------------------------------------------------------------------- one process
 
 
+class RunError(Exception):
+    """A command that did not end well."""
+
+
 def firth(*argv, log: Path | None = None) -> dict:
     """Run the command on this process's core; {"minutes", "core_minutes", "gib", "stdout"}.
 
-    It ends with this process, however that ends. Raises SystemExit where it fails.
+    It ends with this process, however that ends. Raises RunError where it fails.
     """
     began = time.perf_counter()
     with open(log or os.devnull, "ab") as errors:
@@ -80,7 +84,8 @@ def firth(*argv, log: Path | None = None) -> dict:
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"firth {' '.join(map(str, argv))} ended with {status}; see {log}")
+        command = " ".join(map(str, argv))
+        raise RunError(f"firth {command} ended with {process.returncode}; see {log}")
     return {
         "minutes": round((time.perf_counter() - began) / 60, 2),
         "core_minutes": round((used.ru_utime + used.ru_stime) / 60, 2),
@@ -187,17 +192,10 @@ class Study:
     def trial(self, settings: dict) -> float:
         """How far a short run with these settings gets, in nats; the higher the better."""
         rows, length = settings["shape"]
-        fields = {
-            "steps": self.tokens // (rows * length),
-            "batch_size": rows,
-            "schedule.lr": settings["lr"],
-            "schedule.warmup": settings["warmup"],
-            "optimizer.weight_decay": settings["weight_decay"],
-            "eval.every": 0,
-        }
+        fields = self.fields(settings) | {"steps": self.tokens // (rows * length), "eval.every": 0}
         parts = [f"{settings[axis]:g}" for axis in ("lr", "warmup", "weight_decay")]
         name = f"trial-{self.family}-{self.size}-{rows}x{length}-{'-'.join(parts)}"
-        return self.run("trial", settings, name, length, fields)["gain"]
+        return self.run("trial", settings, name, fields)["gain"]
 
     def search(self, axes: list[str]) -> dict:
         """The best settings of one axis after the other."""
@@ -211,13 +209,21 @@ class Study:
             best[axis] = max(tried, key=tried.get)
         return best
 
-    def full(self) -> dict:
-        """The recipe as it is, to its end."""
-        settings = self.settings()
+    def full(self, settings: dict) -> dict:
+        """The recipe to its end, with these settings."""
         name = f"full-{self.family}-{self.size}"
-        return self.run("full", settings, name, settings["shape"][1], {})
+        return self.run("full", settings, name, self.fields(settings))
 
-    def run(self, kind, settings, name, length, fields) -> dict:
+    def fields(self, settings: dict) -> dict:
+        """The fields of the recipe that settings are."""
+        return {
+            "batch_size": settings["shape"][0],
+            "schedule.lr": settings["lr"],
+            "schedule.warmup": settings["warmup"],
+            "optimizer.weight_decay": settings["weight_decay"],
+        }
+
+    def run(self, kind, settings, name, fields) -> dict:
         """Train, measure, and write the line of a run that is not known yet."""
         if row := self.known(kind, settings):
             return row
@@ -226,8 +232,8 @@ class Study:
         workdir, log = self.work / name, self.work / f"{name}.log"
         fields |= {"data.store": self.store, "progress": False, "curves": kind == "full"}
         resumed = (workdir / "checkpoints").exists()
-        changes = [f"--config.{name}={value}" for name, value in fields.items()]
-        recipe = f"--config={self.recipe(length)}"
+        changes = [f"--config.{field}={value}" for field, value in fields.items()]
+        recipe = f"--config={self.recipe(settings['shape'][1])}"
         used = firth("train", recipe, f"--workdir={workdir}", *changes, log=log)
         whole = "--config.eval.batches=1000000"  # the text that the entropy is of
         told = firth("evaluate", f"--workdir={workdir}", "--json", whole, log=log)["stdout"]
@@ -345,7 +351,7 @@ def append(path: Path, row: dict) -> None:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--data", type=Path, default=Path("../shared/data"))
@@ -370,15 +376,23 @@ def main():
     ]
     if "times" in stages:
         times(studies)
+    failed = []
     for study in studies:
-        if {"trials", "full"} & set(stages):
-            prepare(args.data.resolve(), work, TOKENIZERS[study.family])
-        if "trials" in stages:
-            print(study.family, study.size, "best:", study.search(args.axes.split(",")), flush=True)
-        if "full" in stages:
-            row = study.full()
-            print(study.family, study.size, f"{row['gain']:.2f} nats below", flush=True)
+        try:
+            if {"trials", "full"} & set(stages):
+                prepare(args.data.resolve(), work, TOKENIZERS[study.family])
+            settings = study.settings()
+            if "trials" in stages:
+                settings = study.search(args.axes.split(","))
+                print(study.family, study.size, "best:", settings, flush=True)
+            if "full" in stages:
+                row = study.full(settings)
+                print(study.family, study.size, f"{row['gain']:.2f} nats below", flush=True)
+        except RunError as error:  # the others go on
+            failed.append(study.family)
+            print(error, flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -62,25 +62,36 @@ def test_every_family_has_all_three():
 def test_a_run_ends_in_time_and_soon_prints_a_loss(family, size):
     config = recipe.read_recipe(name_of(family, size))
     seconds = step_seconds(family, size)
-    assert config.steps * seconds <= 60 * MINUTES[size]
+    minutes = config.steps * seconds / 60
+    assert minutes <= MINUTES[size]
+    assert laptop.COSTS[family][size][0] == pytest.approx(minutes, abs=0.51)
     assert config.log_every * seconds < 10
 
 
 @pytest.mark.parametrize("family", laptop.TABLE)
 def test_the_largest_fits_a_laptop(family):
-    assert run_bytes(outlined(name_of(family, "small"))) < 8 * GIB
+    needed = run_bytes(outlined(name_of(family, "small"))) / GIB
+    assert needed < 8
+    assert laptop.COSTS[family]["small"][1] == pytest.approx(needed, abs=0.051)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("family", "size"), [pair for pair in SIZES if pair[1] != "small"])
+def test_the_others_do_too(family, size):
+    needed = run_bytes(outlined(name_of(family, size))) / GIB
+    assert laptop.COSTS[family][size][1] == pytest.approx(needed, abs=0.051)
+
+
 @pytest.mark.parametrize(
-    "name",
-    [name_of(*pair) for pair in SIZES if pair[1] != "small"]
-    + ["modernbert.py:tiny,objective=rtd", "electra.py:mini,variant=all_tokens"]
-    + ["roberta.py:tiny --config.objective.name=rtd --config.objective.mask_specials=False"],
+    "command",
+    [
+        "modernbert.py:small,objective=rtd",
+        "electra.py:small,paper=False,variant=all_tokens",
+        "roberta.py:small --config.objective.name=rtd --config.objective.mask_specials=False",
+    ],
 )
-def test_the_others_do_too(name):
-    """And the pairs of objective and body that the documentation names."""
-    name, *changes = name.split()
+def test_other_objectives_that_the_pages_name_fit_too(command):
+    name, *changes = command.split()
     assert run_bytes(outlined(name, *changes)) < 8 * GIB
 
 
@@ -109,7 +120,7 @@ def test_electras_small_is_the_papers_unless_asked():
     papers, own = (recipe.read_recipe(f"electra.py:small{more}") for more in ("", ",paper=False"))
     assert papers.model.num_layers == own.model.num_layers == 12
     assert own.steps == laptop.find("electra", "small").steps < papers.steps
-    with pytest.raises(FirthError, match="electra.py:base has the paper's settings alone"):
+    with pytest.raises(FirthError, match=r"base has the paper's settings alone"):
         recipe.read_recipe("electra.py:base,paper=False")
 
 
@@ -120,3 +131,10 @@ def test_detecting_replaced_tokens_keeps_electras_masks():
     )
     assert masked.rate == laptop.find("modernbert", "tiny").rate
     assert (detects.rate, detects.max_predictions) == (0.15, round(0.15 * 64))
+
+
+def test_the_page_of_recipes_says_what_they_take():
+    page = (REPOSITORY / "docs" / "recipes.md").read_text()
+    for family, sizes in laptop.COSTS.items():
+        cells = [f"{minutes} min, {gib} GiB" for minutes, gib in sizes.values()]
+        assert f"| `{family}.py` | {' | '.join(cells)} |" in page

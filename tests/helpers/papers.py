@@ -93,7 +93,9 @@ def swept(said: dict, found: dict, tags: str) -> dict:
     laptop = read_laptop()
     (size,) = set(tags.split()) & set(laptop["sizes"])
     shared = {field: value for field, value in laptop["sizes"][size].items() if field in found}
-    return shared | laptop[said["recipe"].removesuffix(".py")][size]
+    own = laptop[said["recipe"].removesuffix(".py")][size]
+    fields = {field: chosen(value, tags) for field, value in own.items()}
+    return shared | {field: values[0] for field, values in fields.items() if values}
 
 
 def defaults(config) -> dict:
