@@ -38,6 +38,7 @@ TOKENIZERS = {  # the kind that each family's paper has; one of pieces for Trans
     "xlnet": "unigram",
 }
 AXES = {  # what a trial changes; the rate is doubled and halved for as long as that helps
+    "stddev": (0.02, 0.05, 0.1),  # of initial values
     "lr": (),
     "warmup": (0.02, 0.05, 0.1, 0.2),
     "shape": ((16, 64), (32, 64), (16, 128)),  # rows, tokens of a row
@@ -163,14 +164,15 @@ class Study:
 
     def settings(self) -> dict:
         """Those of configs/laptop.py, as the trials name them."""
-        from firth.configs import laptop
+        from firth.recipe import read_recipe
 
-        found = laptop.find(self.family, self.size)
+        config = read_recipe(self.recipe(0))
         return {
-            "lr": found.lr,
-            "warmup": found.warmup,
-            "shape": (found.batch_size, found.length),
-            "weight_decay": found.weight_decay,
+            "stddev": config.model.init_stddev,
+            "lr": config.schedule.lr,
+            "warmup": config.schedule.warmup,
+            "shape": (config.batch_size, config.data.length),
+            "weight_decay": config.optimizer.weight_decay,
         }
 
     def known(self, kind: str, settings: dict) -> dict | None:
@@ -181,7 +183,10 @@ class Study:
         return next(rows, None)
 
     def recipe(self, length: int) -> str:
-        """The recipe and its arguments; DistilBERT's teacher is the BERT of this size."""
+        """The recipe and its arguments; 0 is the length that it has by itself.
+
+        DistilBERT's teacher is the BERT of this size.
+        """
         arguments = [self.size, f"length={length}"]
         if self.family == "distilbert":
             arguments.append(f"teacher={self.work / f'full-bert-{self.size}'}")
@@ -193,7 +198,7 @@ class Study:
         """How far a short run with these settings gets, in nats; the higher the better."""
         rows, length = settings["shape"]
         fields = self.fields(settings) | {"steps": self.tokens // (rows * length), "eval.every": 0}
-        parts = [f"{settings[axis]:g}" for axis in ("lr", "warmup", "weight_decay")]
+        parts = [f"{settings[axis]:g}" for axis in ("stddev", "lr", "warmup", "weight_decay")]
         name = f"trial-{self.family}-{self.size}-{rows}x{length}-{'-'.join(parts)}"
         return self.run("trial", settings, name, fields)["gain"]
 
@@ -218,6 +223,7 @@ class Study:
         """The fields of the recipe that settings are."""
         return {
             "batch_size": settings["shape"][0],
+            "model.init_stddev": settings["stddev"],
             "schedule.lr": settings["lr"],
             "schedule.warmup": settings["warmup"],
             "optimizer.weight_decay": settings["weight_decay"],
@@ -327,10 +333,10 @@ def times(studies: list[Study]) -> None:
     from firth.training.journal import commit
 
     for study in studies:
-        settings = study.settings()
+        settings = {"shape": study.settings()["shape"]}  # on which the time depends
         if study.known("time", settings):
             continue
-        recipe = study.recipe(settings["shape"][1]).partition(",teacher=")[0]
+        recipe = study.recipe(0).partition(",teacher=")[0]
         row = {"family": study.family, "size": study.size, "kind": "time", "settings": settings}
         row |= {"core_ms": step_ms(recipe), "commit": commit(), "hardware": hardware()}
         append(study.results, row)
