@@ -1,8 +1,8 @@
 """What the small sizes train with: `tiny` and `mini` on two CPU cores, `small` on one GPU.
 
-The papers' settings teach small models nothing in the time that a laptop has. Those here are from
-recorded sweeps; experiments/small_recipes has them, and says what the models reach. They are meant
-for a vocabulary of about 8,000 pieces.
+The papers' settings teach small models nothing in the time that a laptop has. experiments/
+small_recipes searches for those here, and says what is measured and what is still open. They are
+meant for a vocabulary of about 8,000 pieces.
 
 A run of tiny ends within 20 minutes, one of mini within two hours, one of small within an hour on a
 GPU. None of them reads a corpus of 50 million tokens often, so there is no dropout. Most have small
@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
 TINY, MINI, SMALL = (16, 64), (32, 64), (64, 128)  # rows, tokens of a row
 
-# Measured with a vocabulary of 8,192 pieces: experiments/small_recipes/results.jsonl
+# From experiments/small_recipes, for a vocabulary of 8,192 pieces
 TABLE = {
     "bert": {
         "tiny": Settings(12_000, *TINY, lr=2e-3, warmup=0.1, weight_decay=0.01, rate=0.2),
