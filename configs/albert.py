@@ -4,8 +4,12 @@
         --output store/
     firth train --config albert.py:base --workdir runs/albert --config.data.store=store/
 
-Arguments: `albert.py:SIZE[,length=512][,version=1|2]`. SIZE is tiny, small, base, large, xlarge or
-xxlarge. Version 2 (the default) trains without dropout, as all of xxlarge does.
+Arguments: `albert.py:SIZE[,length=N][,version=1|2]`. SIZE is tiny, mini, small, base, large, xlarge
+or xxlarge; `length` is 0 for the size's own, 512 in the paper. Version 2 (the default) trains
+without dropout, as all of xxlarge does.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains for 125k steps of 4,096 rows with LAMB on 64 to 512 TPU v3 chips. Expected after
 fine-tuning base v2: MNLI 84.6, SST-2 92.9 (dev). The released data code predicts 20 tokens a row
@@ -22,18 +26,19 @@ Departures from the paper and its code:
   calls it swapped. Here as in the code, which the released models learned from.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.errors import FirthError
 from firth.models.albert import size
 from firth.recipe import parse_arg
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="base", length=512, version=2)
+    arg = parse_arg(arg, size="base", length=0, version=2)
+    length = arg.length or laptop.length("albert", arg.size, 512)
     if arg.version not in (1, 2):
         raise FirthError(f"albert.py: version={arg.version}; expected 1 or 2")
     dropout = 0.1 if arg.version == 1 and arg.size != "xxlarge" else 0.0  # section 4.8
-    c = common.pretraining(steps=125_000, batch_size=4096)  # section 4.1
+    c = common.pretraining(steps=125_000, batch_size=4096)  # section 4.1; small sizes: laptop.py
 
     c.model = common.bert_like(
         "albert",
@@ -52,7 +57,7 @@ def get_config(arg=None):
     c.data = common.data(
         view="pairs",
         order="sop",  # section 3.1: the order of two segments
-        length=arg.length,
+        length=length,
         short_seq_prob=0.1,
         dupe_factor=40,
     )
@@ -65,7 +70,7 @@ def get_config(arg=None):
         rate=0.15,
         mask_rate=0.8,
         random_rate=0.1,
-        max_predictions=20 if arg.length <= 128 else round(0.15 * arg.length),
+        max_predictions=20 if length <= 128 else round(0.15 * length),
     )
 
     c.optimizer = common.optimizer(
@@ -79,4 +84,4 @@ def get_config(arg=None):
         clip_norm=1.0,
     )
     c.schedule = dict(name="albert_poly", lr=1.76e-3, warmup=3125 / 125_000)
-    return c
+    return laptop.settle(c, "albert", arg.size)

@@ -3,8 +3,12 @@
     firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
     firth train --config bert.py:base --workdir runs/base --config.data.store=store/
 
-Arguments: `bert.py:SIZE[,length=128][,view=pairs|packed]`. SIZE is tiny, mini, small, medium,
+Arguments: `bert.py:SIZE[,length=N][,view=pairs|packed]`. SIZE is tiny, mini, small, medium,
 base, large or one of the 24 miniatures of Turc et al. 2019 by layers and width, as in 6x512.
+`length` is 0 for the size's own, 128 in the paper.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains base and large for 900k steps of 256 rows at length 128, then 100k at length 512,
 all under one schedule of a million: the second run goes on with the rate, the moments and the step
@@ -25,18 +29,20 @@ Departures from the paper and its code:
   `objective.static=True` is the code's.
 - Random second texts: the code gives up after ten draws of the same document and still calls the
   text random. Here it is another document's, and a corpus of one is refused.
-- Miniatures: they were released without a recipe, and have base's.
+- Miniatures: they were released without a recipe. By layers and width they have base's; by name,
+  tiny, mini and small have settings for a laptop, as said above.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.models.bert import size
 from firth.recipe import parse_arg
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="base", length=128, view="pairs")
+    arg = parse_arg(arg, size="base", length=0, view="pairs")
+    length = arg.length or laptop.length("bert", arg.size, 128)
     pairs = arg.view == "pairs"
-    c = common.pretraining(steps=1_000_000, batch_size=256)  # appendix A.2
+    c = common.pretraining(steps=1_000_000, batch_size=256)  # appendix A.2; small sizes: laptop.py
 
     c.model = common.bert_like(
         "bert",
@@ -49,7 +55,7 @@ def get_config(arg=None):
         pooler=pairs,  # only the pair objective trains it
     )
 
-    c.data = common.data(view=arg.view, length=arg.length)
+    c.data = common.data(view=arg.view, length=length)
     if pairs:
         c.data.update(short_seq_prob=0.1, dupe_factor=10)
         c.data.order = "nsp"  # or "sop"
@@ -64,7 +70,7 @@ def get_config(arg=None):
         rate=0.15,  # section 3.1, task 1
         mask_rate=0.8,
         random_rate=0.1,
-        max_predictions=20 if arg.length <= 128 else round(0.15 * arg.length),  # the code's README
+        max_predictions=20 if length <= 128 else round(0.15 * length),  # the code's README
     )
 
     c.optimizer = common.optimizer(
@@ -78,4 +84,4 @@ def get_config(arg=None):
         clip_norm=1.0,
     )
     c.schedule = dict(name="bert_linear", lr=1e-4, warmup=0.01)
-    return c
+    return laptop.settle(c, "bert", arg.size)

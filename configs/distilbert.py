@@ -3,10 +3,14 @@
     firth train --config distilbert.py:base,teacher=hf:google-bert/bert-base-uncased \\
         --workdir runs/distil --config.data.store=store/
 
-Arguments: `distilbert.py:SIZE,teacher=DIR[,layers=0-2-4-7-9-11]`. SIZE is tiny, mini, small (half
-of BERT's of that name) or base. `teacher` is any model with a masked LM head and the corpus'
-vocabulary; `layers` are those of the teacher that the student starts from, `none` for random
-values (as a student of another width must). The default for base is the paper's.
+Arguments: `distilbert.py:SIZE,teacher=DIR[,layers=0-2-4-7-9-11][,length=N]`. SIZE is tiny, mini,
+small (half of BERT's of that name) or base. `teacher` is any model with a masked LM head and the
+corpus' vocabulary; `layers` are those of the teacher that the student starts from, `none` for
+random values (as a student of another width must). The default for base is the paper's. `length`
+is 0 for the size's own, 512 in the paper.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU, for a teacher of that size. experiments/small_recipes says what they reach.
 
 The paper trains for 3 epochs of rows up to 512 in batches of about 4,000 on 8 V100s for 90 hours.
 Expected after fine-tuning: MNLI 82.2, SST-2 91.3, RTE 59.9 (dev).
@@ -21,7 +25,7 @@ Departures from the paper and its code:
   scores the same vocabulary.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.models.distilbert import size
 from firth.recipe import parse_arg
 
@@ -30,7 +34,8 @@ LAYERS = {"base": "0-2-4-7-9-11", "tiny": "0", "mini": "0-2", "small": "0-2"}
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="base", teacher="", layers="", length=512)
+    arg = parse_arg(arg, size="base", teacher="", layers="", length=0)
+    length = arg.length or laptop.length("distilbert", arg.size, 512)
     layers = arg.layers or LAYERS.get(arg.size)
     c = common.pretraining(steps=100_000, batch_size=4000, accumulate=100)
 
@@ -43,7 +48,7 @@ def get_config(arg=None):
         attention_dropout=0.1,
     )
 
-    c.data = common.data(view="packed", mode="documents", length=arg.length)
+    c.data = common.data(view="packed", mode="documents", length=length)
 
     c.objective = dict(
         name="distill",
@@ -60,7 +65,7 @@ def get_config(arg=None):
         rate=0.15,
         mask_rate=0.8,
         random_rate=0.1,
-        max_predictions=round(0.15 * arg.length),
+        max_predictions=round(0.15 * length),
     )
 
     c.optimizer = common.optimizer(
@@ -74,4 +79,4 @@ def get_config(arg=None):
         clip_norm=5.0,
     )
     c.schedule = dict(name="xlnet_poly", lr=5e-4, warmup=0.05)
-    return c
+    return laptop.settle(c, "distilbert", arg.size)

@@ -3,9 +3,14 @@
     firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
     firth train --config electra.py:small --workdir runs/electra --config.data.store=store/
 
-Arguments: `electra.py:SIZE[,length=128][,variant=electra|electra_15|replace_mlm|all_tokens|mlm]`.
-SIZE is tiny, mini, small, base or large. The variants are the ablations of section 3.4, which no
-released code contains; `mlm` is the plain masked LM of the same body.
+Arguments: `electra.py:SIZE[,length=N][,variant=electra|electra_15|replace_mlm|all_tokens|mlm]
+[,paper=False]`. SIZE is tiny, mini, small, base or large; `length` is 0 for the size's own. The
+variants are the ablations of section 3.4, which no released code contains; `mlm` is the plain
+masked LM of the same body.
+
+small is the paper's, which takes days. tiny, mini and small with paper=False have settings of their
+own (laptop.py): 20 minutes and two hours on two cores, an hour on one GPU. experiments/
+small_recipes says what they reach.
 
 The paper trains small on one V100 for 4 days (1M steps of 128 rows at length 128), base for 766k
 steps of 256 rows at 512 and large for 400k steps of 2,048. Expected GLUE dev average: small 79.9,
@@ -21,7 +26,7 @@ Departures from the paper and its code:
   generator as wide as itself. Here it is table 6 with 400k.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.errors import FirthError
 from firth.models.electra import size
 from firth.objectives.rtd import VARIANTS
@@ -36,13 +41,16 @@ SETTINGS = {
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="small", length=0, variant="electra")
+    arg = parse_arg(arg, size="small", length=0, variant="electra", paper=True)
     if arg.variant != "mlm" and arg.variant not in VARIANTS:
         raise FirthError(
             f"electra.py: variant={arg.variant!r} is unknown; one of {', '.join(VARIANTS)}, mlm"
         )
     batch_size, steps, rate, length, width, masked = SETTINGS.get(arg.size, SETTINGS["small"])
-    length = arg.length or length
+    if arg.size in SETTINGS and arg.size != "small" and not arg.paper:
+        raise FirthError(f"electra.py:{arg.size} has the paper's settings alone; leave paper=False")
+    small = None if arg.size == "small" and arg.paper else arg.size  # with settings in laptop.py
+    length = arg.length or laptop.length("electra", small, length)
     c = common.pretraining(steps=steps, batch_size=batch_size)
 
     c.model = common.bert_like(
@@ -93,4 +101,4 @@ def get_config(arg=None):
         clip_norm=1.0,
     )
     c.schedule = dict(name="electra_linear", lr=rate, warmup=10_000 / steps)
-    return c
+    return laptop.settle(c, "electra", small)

@@ -4,7 +4,11 @@
     firth train --config gpt.py:base --workdir runs/gpt --config.data.store=store/
     firth generate --model runs/gpt --prompt "The vase"
 
-Arguments: `gpt.py:SIZE[,length=512]`. SIZE is tiny, mini, small or base (the paper's, 117M).
+Arguments: `gpt.py:SIZE[,length=N]`. SIZE is tiny, mini, small or base (the paper's, 117M); `length`
+is 0 for the size's own, 512 in the paper.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains on BooksCorpus for 100 epochs of 64 rows of 512 tokens, with Adam at 2.5e-4 after
 2,000 updates of warm-up, and ends at a perplexity of 18.4. It gives epochs, not updates: `steps` is
@@ -25,19 +29,20 @@ Departures from the paper and its code:
 - Vocabulary: one trained for this recipe is byte-level and keeps case, as said above.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.models.gpt import size
 from firth.recipe import parse_arg
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="base", length=512)
+    arg = parse_arg(arg, size="base", length=0)
+    length = arg.length or laptop.length("gpt", arg.size, 512)
     c = common.pretraining(steps=3_000_000, batch_size=64)  # rows are streams
 
     c.model = common.model(
         "gpt",
         **size(arg.size),
-        max_length=max(arg.length, 512),
+        max_length=max(length, 512),
         activation="gelu_tanh",
         dropout=0.1,
         attention_dropout=0.1,
@@ -50,7 +55,7 @@ def get_config(arg=None):
         view="streams",
         shuffle=True,
         ends="document",  # where the end-of-text token goes; or "sentence", "none"
-        length=arg.length,
+        length=length,
     )
 
     c.objective = dict(name="clm")
@@ -68,4 +73,4 @@ def get_config(arg=None):
     c.schedule = dict(name="gpt_warmup_cosine", lr=2.5e-4, warmup=2000 / c.steps)
 
     c.eval.batch_size = 64
-    return c
+    return laptop.settle(c, "gpt", arg.size)

@@ -4,8 +4,11 @@
     firth train --config gpt2.py:base --workdir runs/gpt2 --config.data.store=store/
     firth generate --model runs/gpt2 --prompt "The vase" --top-k=40
 
-Arguments: `gpt2.py:SIZE[,length=1024]`. SIZE is tiny, mini, small, or a published one: base (124M),
-medium, large, xl (1.5B).
+Arguments: `gpt2.py:SIZE[,length=N]`. SIZE is tiny, mini, small, or a published one: base (124M),
+medium, large, xl (1.5B); `length` is 0 for the size's own, 1,024 in the paper.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper says 512 rows of 1,024 tokens of WebText, which was never released, and a rate tuned by
 hand for each size; updates, decay and schedule are unpublished. Those here are what GPT-3's paper
@@ -24,7 +27,7 @@ Departures from the paper and its code:
   in transformers.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.models.gpt2 import size
 from firth.recipe import parse_arg
 
@@ -32,13 +35,14 @@ RATES = {"medium": 3e-4, "large": 2.5e-4, "xl": 2e-4}  # GPT-3's paper, table 2.
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="base", length=1024)
+    arg = parse_arg(arg, size="base", length=0)
+    length = arg.length or laptop.length("gpt2", arg.size, 1024)
     c = common.pretraining(steps=300_000, batch_size=512)  # rows are streams
 
     c.model = common.model(
         "gpt2",
         **size(arg.size),
-        max_length=max(arg.length, 1024),
+        max_length=max(length, 1024),
         activation="gelu_tanh",
         dropout=0.1,
         attention_dropout=0.1,
@@ -49,7 +53,7 @@ def get_config(arg=None):
         view="streams",
         shuffle=True,
         ends="document",  # where the end-of-text token goes; or "sentence", "none"
-        length=arg.length,
+        length=length,
     )
 
     c.objective = dict(name="clm")
@@ -67,4 +71,4 @@ def get_config(arg=None):
     c.schedule = dict(name="gpt_warmup_cosine", lr=RATES.get(arg.size, 6e-4), warmup=2000 / c.steps)
 
     c.eval.batch_size = 64
-    return c
+    return laptop.settle(c, "gpt2", arg.size)

@@ -3,8 +3,12 @@
     firth prepare --input 'corpus/*.txt' --train-tokenizer bpe --vocab-size 50000 --output store/
     firth train --config modernbert.py:base --workdir runs/modern --config.data.store=store/
 
-Arguments: `modernbert.py:SIZE[,length=1024][,objective=mlm|rtd]`. SIZE is tiny, mini, small, base
-or large. Masked LM of 30 % of the tokens, as in the paper, or replaced-token detection.
+Arguments: `modernbert.py:SIZE[,length=N][,objective=mlm|rtd]`. SIZE is tiny, mini, small, base or
+large; `length` is 0 for the size's own, 1,024 in the paper. Masked LM of 30 % of the tokens, as in
+the paper, or replaced-token detection.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains base on 1.7 T tokens at length 1,024 with batches of 4,608 rows and StableAdamW,
 then extends to 8,192; this recipe keeps the body, the masking rate and the learning rate, with
@@ -24,23 +28,24 @@ Departures from the paper and its code:
   have the deviation .02, as BERT's.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.errors import FirthError
 from firth.models.modernbert import size
 from firth.recipe import parse_arg
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="base", length=1024, objective="mlm")
+    arg = parse_arg(arg, size="base", length=0, objective="mlm")
     if arg.objective not in ("mlm", "rtd"):
         raise FirthError(f"modernbert.py: objective={arg.objective!r}; expected mlm or rtd")
     masked = arg.objective == "mlm"
+    length = arg.length or laptop.length("modernbert", arg.size, 1024)
     c = common.pretraining(steps=360_000, batch_size=4608)
 
     c.model = common.model(
         "modernbert",
         **size(arg.size),
-        max_length=max(arg.length, 1024),
+        max_length=max(length, 1024),
         global_every=3,
         window=128,
         activation="gelu",
@@ -48,7 +53,7 @@ def get_config(arg=None):
         attention_dropout=0.0,
     )
 
-    c.data = common.data(view="packed", mode="sentences", length=arg.length)
+    c.data = common.data(view="packed", mode="sentences", length=length)
 
     rate = 0.3 if masked else 0.15
     c.objective = dict(
@@ -58,7 +63,7 @@ def get_config(arg=None):
         rate=rate,
         mask_rate=0.8 if masked else 0.85,
         random_rate=0.1 if masked else 0.0,
-        max_predictions=round(rate * arg.length),
+        max_predictions=round(rate * length),
     )
     if not masked:  # as ELECTRA
         c.objective.update(variant="electra", weight=50.0, width=0.25, sharing="embeddings")
@@ -75,4 +80,4 @@ def get_config(arg=None):
     )
     lr = 5e-4 if arg.size == "large" else 8e-4
     c.schedule = dict(name="xlnet_poly", lr=lr, warmup=0.002)
-    return c
+    return laptop.settle(c, "modernbert", arg.size)

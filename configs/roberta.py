@@ -3,8 +3,12 @@
     firth prepare --input 'corpus/*.txt' --train-tokenizer bpe --vocab-size 50000 --output store/
     firth train --config roberta.py:base --workdir runs/roberta --config.data.store=store/
 
-Arguments: `roberta.py:SIZE[,length=512][,mode=sentences|documents|blocks]`. SIZE is tiny, small,
-base or large. `mode` is the paper's FULL-SENTENCES (the default), DOC-SENTENCES, or fixed blocks.
+Arguments: `roberta.py:SIZE[,length=N][,mode=sentences|documents|blocks]`. SIZE is tiny, mini,
+small, base or large; `length` is 0 for the size's own, 512 in the paper. `mode` is the paper's
+FULL-SENTENCES (the default), DOC-SENTENCES, or fixed blocks.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains both sizes for 500k steps of 8,192 rows at length 512 (table 9) on 1,024 V100s for
 a day; `accumulate` makes such batches on few devices. A batch of 256 wants lr 1e-4, of 2,048 5e-4
@@ -17,15 +21,16 @@ Departures from the paper and its code:
   has one shape; raise `batch_size` to see as many tokens.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.models.roberta import size
 from firth.recipe import parse_arg
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="base", length=512, mode="sentences")
+    arg = parse_arg(arg, size="base", length=0, mode="sentences")
+    length = arg.length or laptop.length("roberta", arg.size, 512)
     large = arg.size == "large"
-    c = common.pretraining(steps=500_000, batch_size=8192)  # table 9, as all below
+    c = common.pretraining(steps=500_000, batch_size=8192)  # table 9; small: laptop.py
 
     c.model = common.bert_like(
         "roberta",
@@ -37,7 +42,7 @@ def get_config(arg=None):
         attention_dropout=0.1,
     )
 
-    c.data = common.data(view="packed", mode=arg.mode, length=arg.length)  # section 4.2
+    c.data = common.data(view="packed", mode=arg.mode, length=length)  # section 4.2
 
     c.objective = dict(
         name="mlm",
@@ -47,7 +52,7 @@ def get_config(arg=None):
         rate=0.15,
         mask_rate=0.8,
         random_rate=0.1,
-        max_predictions=int(0.15 * arg.length) + 1,  # never binds
+        max_predictions=int(0.15 * length) + 1,  # never binds
         counting="floor",  # floor(rate x tokens + U[0, 1)): exact on average
         mask_specials=True,  # fairseq masks <s> and </s> too
         random_specials=False,  # but puts none in by chance
@@ -68,4 +73,4 @@ def get_config(arg=None):
         lr=4e-4 if large else 6e-4,
         warmup=(30_000 if large else 24_000) / 500_000,
     )
-    return c
+    return laptop.settle(c, "roberta", arg.size)

@@ -6,8 +6,12 @@
     firth train --config transformer_xl.py:ptb --workdir runs/ptb --config.data.store=ptb/train/ \\
         --config.data.heldout_store=ptb/valid/
 
-Arguments: `transformer_xl.py:SIZE[,length=N]`. SIZE is tiny, mini, ptb, enwik8, wt103 or
+Arguments: `transformer_xl.py:SIZE[,length=N]`. SIZE is tiny, mini, small, ptb, enwik8, wt103 or
 wt103_large; `length` is that of a segment in training, 0 for the size's own.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU. experiments/small_recipes says what they reach. They read documents in a
+shuffled order and hold some out, where the other sizes have one text and a test set.
 
 Evaluation is the released scripts': shorter segments (`eval.length`), a longer memory
 (`eval.memory`), distances told apart up to a limit and every token with sight of equally many
@@ -33,7 +37,7 @@ Departures from the paper and its code:
   Here dropout is plain and the settings are Firth's; experiments/ records what they reach.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.models.transformer_xl import size
 from firth.recipe import parse_arg
 
@@ -56,8 +60,9 @@ EVALUATION = {
 
 def get_config(arg=None):
     arg = parse_arg(arg, size="ptb", length=0)
-    found = TRAINING.get(arg.size, (64, 32, 20_000, 1e-3, 0, 0.02, 0.1, 0.0))
+    found, own_text = TRAINING.get(arg.size, TRAINING["ptb"]), arg.size not in TRAINING
     memory, batch_size, steps, rate, warmup, stddev, dropout, attention_dropout = found
+    memory = laptop.length("transformer_xl", arg.size, memory)
     measured_length, measured_memory, options = EVALUATION.get(arg.size, (0, 128, {}))
     c = common.pretraining(steps=steps, batch_size=batch_size)  # rows are streams
 
@@ -74,10 +79,11 @@ def get_config(arg=None):
     )
 
     c.data = common.split_data(
-        heldout=0.0,  # the corpora come with test sets
+        heldout=0.01 if own_text else 0.0,  # the corpora of the paper come with test sets
         view="streams",
-        shuffle=False,
-        ends="sentence",  # where the end-of-text token goes; or "document", "none"
+        shuffle=own_text,
+        # where the end-of-text token goes; or "none"
+        ends="document" if own_text else "sentence",
         length=arg.length or memory,
     )
 
@@ -98,4 +104,4 @@ def get_config(arg=None):
     c.eval.update(every=1000, batch_size=8, batches=1000)
     c.eval.update(length=measured_length, memory=measured_memory, model=options)
     c.checkpoint.update(every=0, best="heldout/lm_loss", best_mode="min")
-    return c
+    return laptop.settle(c, "transformer_xl", arg.size)

@@ -3,8 +3,12 @@
     firth prepare --input 'corpus/*.txt' --tokenizer tok/ --output store/
     firth train --config xlnet.py:base --workdir runs/xlnet --config.data.store=store/
 
-Arguments: `xlnet.py:SIZE[,length=512][,memory=384]`. SIZE is tiny, mini, small, base or large.
-With memory=0 rows are packed, shuffled and read in one direction, as in the ablation without it.
+Arguments: `xlnet.py:SIZE[,length=N][,memory=N]`. SIZE is tiny, mini, small, base or large. `length`
+is 0 for the size's own, 512 in the paper; `memory` is three quarters of it. With memory=0 rows are
+packed, shuffled and read in one direction, as in the ablation without it.
+
+tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains large for 500k steps of 8,192 rows on 512 TPU v3 chips in 5.5 days, from 32.9
 billion pieces. The released base model's settings are unpublished; those here are large's at the
@@ -27,7 +31,7 @@ Departures from the paper and its code:
   predicts fewer. Here special tokens are never targets, and single tokens take those places.
 """
 
-from firth.configs import common
+from firth.configs import common, laptop
 from firth.models.xlnet import size
 from firth.recipe import parse_arg
 
@@ -36,9 +40,9 @@ SETTINGS = {"large": (8192, 500_000, 4e-4, 40_000)}
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="base", length=512, memory=-1)
+    arg = parse_arg(arg, size="base", length=0, memory=-1)
     batch_size, steps, rate, warmup = SETTINGS.get(arg.size, (256, 1_000_000, 1e-4, 10_000))
-    length = arg.length
+    length = arg.length or laptop.length("xlnet", arg.size, 512)
     memory = 3 * length // 4 if arg.memory == -1 else arg.memory  # 384 of 512
     reuse = length // 2 if memory else 0  # tokens of a row that go on where the row before ended
     c = common.pretraining(steps=steps, batch_size=batch_size)
@@ -90,4 +94,4 @@ def get_config(arg=None):
         clip_norm=1.0,
     )
     c.schedule = dict(name="xlnet_poly", lr=rate, warmup=warmup / steps)
-    return c
+    return laptop.settle(c, "xlnet", arg.size)

@@ -129,8 +129,8 @@ def test_electras_two_networks_count_as_published(size, total):
 
 
 RECIPES = (
-    *(f"roberta.py:{size}" for size in ("tiny", "small", "base", "large")),
-    *(f"albert.py:{s}" for s in ("tiny", "small", "base", "large", "xlarge", "xxlarge")),
+    *(f"roberta.py:{size}" for size in ("tiny", "mini", "small", "base", "large")),
+    *(f"albert.py:{s}" for s in ("tiny", "mini", "small", "base", "large", "xlarge", "xxlarge")),
     *(f"electra.py:{size}" for size in ("tiny", "mini", "small", "base", "large")),
     *(f"electra.py:tiny,variant={v}" for v in ("electra_15", "replace_mlm", "all_tokens", "mlm")),
     *(f"modernbert.py:{size}" for size in ("tiny", "mini", "small", "base", "large")),

@@ -1,9 +1,11 @@
 """What the papers say of every recipe (`tests/papers/*.toml`), and where a recipe differs.
 
+The sizes for a laptop (`laptop.toml`) are from sweeps instead, which replace what a paper says.
 `python tests/helpers/papers.py` writes the table of departures, docs/departures.md.
 """
 
 import dataclasses
+import functools
 import math
 import tomllib
 from pathlib import Path
@@ -32,7 +34,8 @@ def read(name: str) -> dict:
 
 def names() -> list[str]:
     """The recipes that the files are of: "bert" for bert.toml and bert.py."""
-    return sorted(path.stem for path in PAPERS.glob("*.toml") if path.stem != "common")
+    shared = ("common", "laptop")
+    return sorted(path.stem for path in PAPERS.glob("*.toml") if path.stem not in shared)
 
 
 def load(source: str, name: str = "recipe") -> ModuleType:
@@ -67,6 +70,7 @@ def difference(said: dict, config, tags: str) -> list[str]:
         for field, entries in stated.items()
         if len(entries) > 1
     ]
+    stated |= {field: [(value, "laptop.toml")] for field, value in swept(said, found, tags).items()}
     problems += [f"{field} is stated but not there" for field in stated if field not in found]
     run = common["run"] | said.get("run", {})
     for field, value in found.items():
@@ -82,6 +86,18 @@ def difference(said: dict, config, tags: str) -> list[str]:
     return problems
 
 
+def swept(said: dict, found: dict, tags: str) -> dict:
+    """What a size for a laptop has from its sweep: {field: value}; {} of any other size."""
+    if "laptop" not in tags.split():
+        return {}
+    laptop = read_laptop()
+    (size,) = set(tags.split()) & set(laptop["sizes"])
+    shared = {field: value for field, value in laptop["sizes"][size].items() if field in found}
+    own = laptop[said["recipe"].removesuffix(".py")][size]
+    fields = {field: chosen(value, tags) for field, value in own.items()}
+    return shared | {field: values[0] for field, values in fields.items() if values}
+
+
 def defaults(config) -> dict:
     """What a recipe leaves to the Config of its family, as fields of the model section."""
     if "family" not in config.model:
@@ -90,14 +106,16 @@ def defaults(config) -> dict:
     return {f"model.{field.name}": field.default for field in fields}
 
 
+@functools.cache
 def read_common() -> dict:
     """What all recipes have in common."""
-    if not _common:
-        _common.update(read("common"))
-    return _common
+    return read("common")
 
 
-_common: dict = {}
+@functools.cache
+def read_laptop() -> dict:
+    """What the sizes for a laptop have from sweeps: `sizes` and a table for each family."""
+    return read("laptop")
 
 
 def chosen(value, tags: str) -> list:

@@ -51,6 +51,10 @@ TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evalu
     "model.num_heads": 2,
     "model.intermediate_size": 64,
     "model.max_length": 32,
+    "model.dropout": 0.1,
+    "model.attention_dropout": 0.1,
+    "schedule.lr": 1e-4,
+    "schedule.warmup": 0.01,
     "data.heldout": 0.2,
     "data.loader": "thread",  # which is there at once; TensorFlow takes seconds, and half a GB
     "eval.every": 20,

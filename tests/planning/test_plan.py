@@ -50,9 +50,16 @@ def test_figures_of_the_electra_paper(name, figure, capsys):
 
 def test_json_holds_the_same_and_costs_follow_from_it(capsys):
     argv = ["--config=bert.py:tiny", "--chips=v5e:4,h100:8", "--json", "--config.steps=1000"]
-    argv += ["--mfu=0.5", "--pue=2", "--kg-per-kwh=0.25", "--watts=500", "--usd=3"]
+    argv += [
+        "--config.batch_size=256",
+        "--mfu=0.5",
+        "--pue=2",
+        "--kg-per-kwh=0.25",
+        "--watts=500",
+        "--usd=3",
+    ]
     plan = json.loads(run(capsys, *argv))["bert.py:tiny"]
-    assert plan["tokens"] == 1000 * 256 * 128
+    assert plan["tokens"] == 1000 * 256 * 64
     assert plan["flops"]["run"] == 1000 * sum(plan["flops"]["update"].values())
     v5e, h100 = plan["hardware"]
     assert (v5e["accelerator_type"], h100["chip"], h100["chips"]) == ("v5litepod-4", "h100", 8)

@@ -21,7 +21,7 @@ def get_config(arg=None):
 
 
 def test_every_field_with_its_value_and_comment(capsys):
-    name = "bert.py:mini,length=64"
+    name = "bert.py:medium,length=64"
     assert main(["recipes", name]) == 0
     text = capsys.readouterr().out
     fields = recipe.flatten(recipe.read_recipe(name))
@@ -32,17 +32,18 @@ def test_every_field_with_its_value_and_comment(capsys):
     assert "fraction of the documents kept for evaluation" in lines["data.heldout"]
     assert "True: the same mask whenever" in lines["objective.static"]
     assert lines["data.store"].split()[1] == '""'
-    for part in ("(Devlin et al. 2019)", "size=base, length=128, view=pairs", "firth prepare"):
+    for part in ("(Devlin et al. 2019)", "size=base, length=0, view=pairs", "firth prepare"):
         assert part in text
 
 
 def test_json_has_the_values_themselves(capsys):
-    assert main(["recipes", "bert.py:tiny", "--json"]) == 0
+    assert main(["recipes", "bert.py:2x128", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["fields"]["steps"] == {"value": 1_000_000, "comment": "appendix A.2"}
+    said = "appendix A.2; small sizes: laptop.py"
+    assert found["fields"]["steps"] == {"value": 1_000_000, "comment": said}
     assert found["fields"]["optimizer.decay_exclude"]["value"] == ["norm/", "bias$"]
-    assert main(["plan", "--config=bert.py:tiny", "--json"]) == 0
-    parts = json.loads(capsys.readouterr().out)["bert.py:tiny"]["parameters"].values()
+    assert main(["plan", "--config=bert.py:2x128", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)["bert.py:2x128"]["parameters"].values()
     assert found["parameters"] == sum(part["trained"] for part in parts)
 
 

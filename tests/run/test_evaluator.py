@@ -226,6 +226,7 @@ def test_batches_of_another_size_measure_the_same(store):
 def test_what_is_remembered_goes_on_from_batch_to_batch(store):
     """With room for all the text, reading it in rows of 16 is reading it at once."""
     path, one = "transformer_xl.py:tiny,length=16", {"eval.batch_size": 1}
+    one |= {"data.ends": "sentence", "data.shuffle": False}
     cut, params = measured(store, path, **one, **{"eval.memory": 600})
     whole, _ = measured(store, path, params, **one, **{"data.length": 600, "eval.memory": 1})
     short, _ = measured(store, path, params, **one, **{"eval.memory": 4})

@@ -30,7 +30,7 @@ RUNS = {  # name -> (recipe, changes)
         "roberta.py:tiny,length=32",
         {"objective.name": "rtd", "objective.mask_specials": False},
     ),
-    "xlnet": ("xlnet.py:tiny,length=32", ANY_LENGTH | {"accumulate": 2}),
+    "xlnet": ("xlnet.py:tiny,length=32", ANY_LENGTH | {"accumulate": 2, "schedule.lr": 1e-4}),
     "xlnet without memory": ("xlnet.py:tiny,length=32,memory=0", ANY_LENGTH),
     "transformer_xl": ("transformer_xl.py:tiny,length=16", ANY_LENGTH),
     # What the published layout has no place for: another width of the MLP, scores of positions.
@@ -47,7 +47,8 @@ start = functools.partial(start_as_users, XLA_FLAGS=XLA_FLAGS)
 
 def command(store, workdir, name, teacher=None, **more):
     recipe, changes = RUNS[name]
-    changes = {"steps": STEPS, "accumulate": 1, "eval.every": 25} | changes | more
+    own = {"steps": STEPS, "accumulate": 1, "eval.every": 25, "schedule.lr": 1e-3}
+    changes = own | changes | more
     if name == "distilbert":
         recipe += f",teacher={teacher}"
     return arguments(store, workdir, recipe, **changes)

@@ -107,6 +107,6 @@ def test_the_documented_commands_share_one_schedule():
 
 
 def test_a_plan_counts_the_steps_of_its_stage():
-    stage = recipe.read_recipe("bert.py:tiny", ["--config.until=900000"])
+    stage = recipe.read_recipe("bert.py:2x128", ["--config.until=900000"])
     assert outline(stage).steps == 900_000
-    assert outline(recipe.read_recipe("bert.py:tiny")).steps == 1_000_000
+    assert outline(recipe.read_recipe("bert.py:2x128")).steps == 1_000_000

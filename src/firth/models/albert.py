@@ -16,9 +16,10 @@ from firth.models.model import sized
 from firth.models.published import layer_modules
 from firth.tokenizers.special_tokens import BERT
 
-# (layers, hidden size, heads, embedding size): the paper's four (table 1), and two for laptops.
+# (layers, hidden size, heads, embedding size): the paper's four (table 1), and three for laptops.
 SIZES = {
     "tiny": (2, 128, 2, 64),
+    "mini": (4, 256, 4, 128),
     "small": (4, 512, 8, 128),
     "base": (12, 768, 12, 128),
     "large": (24, 1024, 16, 128),

@@ -14,7 +14,10 @@ from firth.models.model import sized
 
 __all__ = ["Body", "Config", "size"]
 
-SIZES = {"tiny": (2, 128), "small": (4, 512), "base": (12, 768), "large": (24, 1024)}
+SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512)} | {
+    "base": (12, 768),
+    "large": (24, 1024),
+}
 
 
 def size(name: str) -> dict:

@@ -1,5 +1,6 @@
 """Recipes as a person reads them: what each is, what it needs, and every field with its comment."""
 
+import importlib
 from pathlib import Path
 
 import jax
@@ -17,7 +18,8 @@ def describe_all() -> list[dict]:
     """What each shipped recipe is; `describe` without its fields, and the sizes it knows.
 
     sizes: {size: parameters that it trains}, heads and a second model included; {} where the
-    recipe has no sizes. BERT's 24 miniatures count as one, "6x512".
+    recipe has no sizes. BERT's 24 miniatures count as one, "6x512". costs: {size: {"minutes": ...,
+    "gib": ...}} of the sizes for a laptop, on two CPU cores or (small) on one GPU.
     """
     return [_overview(name) for name in recipe.shipped()]
 
@@ -35,7 +37,15 @@ def _overview(name: str) -> dict:
         "needs": needs(config),
         "miniatures": len(sizes) - len(named),
         "sizes": {size: parameters(f"{name}:{size}") for size in named},
+        "costs": costs(body) if named else {},
     }
+
+
+def costs(body: str | None) -> dict[str, dict]:
+    """What the sizes of a family take that have settings for a laptop; {} where there are none."""
+    laptop = importlib.import_module("firth.configs.laptop")  # recipes are no part of the package
+    found = laptop.COSTS.get(body, {})
+    return {size: {"minutes": minutes, "gib": gib} for size, (minutes, gib) in found.items()}
 
 
 def needs(config) -> list[str]:
@@ -135,8 +145,14 @@ def table(found: list[dict]) -> list[str]:
             sizes.append(f"{entry['miniatures']} miniatures (6x512)")
         lines += [f"{entry['recipe']:<20} {entry['title']}"]
         lines += [f"{'':<20}   sizes: {', '.join(sizes)}"] if sizes else []
+        taken = [f"{s} {c['minutes']} min, {c['gib']:g} GiB" for s, c in entry["costs"].items()]
+        lines += [f"{'':<20}   takes: {'; '.join(taken)}"] if taken else []
         lines += [f"{'':<20}   needs: {', '.join(entry['needs'])}"]
-    notes = ["A size's number: the parameters that are trained, heads and generator included."]
+    notes = [
+        "A size's number: the parameters that are trained, heads and generator included.",
+        "Takes: tiny and mini on two CPU cores, small on one GPU, with a vocabulary of 8,192 "
+        "pieces (electra.py:small,paper=False).",
+    ]
     return [*lines, "", *notes, "Every field of one: firth recipes bert.py:mini"]
 
 

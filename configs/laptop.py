@@ -1,0 +1,137 @@
+"""What the small sizes train with: `tiny` and `mini` on two CPU cores, `small` on one GPU.
+
+The papers' settings teach small models nothing in the time that a laptop has. experiments/
+small_recipes searches for those here, and says what is measured and what is still open. They are
+meant for a vocabulary of about 8,000 pieces.
+
+A run of tiny ends within 20 minutes, one of mini within two hours, one of small within an hour on a
+GPU. None of them reads a corpus of 50 million tokens often, so there is no dropout. Most have small
+rows: on a CPU many small steps learn more than a few large ones.
+"""
+
+import math
+from typing import NamedTuple
+
+
+class Settings(NamedTuple):
+    """What one size of a family trains with; None leaves what the recipe has."""
+
+    steps: int
+    batch_size: int  # rows
+    length: int  # tokens of a row
+    lr: float
+    warmup: float  # share of the steps
+    weight_decay: float
+    rate: float | None = None  # share of the tokens that are masked
+
+
+TINY, MINI, SMALL = (16, 64), (32, 64), (64, 128)  # rows, tokens of a row
+
+# From experiments/small_recipes, for a vocabulary of 8,192 pieces
+TABLE = {
+    "bert": {
+        "tiny": Settings(12_000, *TINY, lr=2e-3, warmup=0.1, weight_decay=0.01, rate=0.2),
+        "mini": Settings(9_500, *MINI, lr=1e-3, warmup=0.1, weight_decay=0.01, rate=0.2),
+        "small": Settings(12_000, *SMALL, lr=5e-4, warmup=0.1, weight_decay=0.01, rate=0.2),
+    },
+    "roberta": {
+        "tiny": Settings(11_000, *TINY, lr=2e-3, warmup=0.1, weight_decay=0.01, rate=0.2),
+        "mini": Settings(9_000, *MINI, lr=1e-3, warmup=0.1, weight_decay=0.01, rate=0.2),
+        "small": Settings(12_000, *SMALL, lr=5e-4, warmup=0.1, weight_decay=0.01, rate=0.2),
+    },
+    "albert": {
+        "tiny": Settings(12_000, *TINY, lr=1e-2, warmup=0.1, weight_decay=0.01, rate=0.2),
+        "mini": Settings(9_000, *MINI, lr=7e-3, warmup=0.1, weight_decay=0.01, rate=0.2),
+        "small": Settings(12_000, *SMALL, lr=5e-3, warmup=0.1, weight_decay=0.01, rate=0.2),
+    },
+    "distilbert": {
+        "tiny": Settings(3_500, *TINY, lr=2e-3, warmup=0.05, weight_decay=0.0, rate=0.2),
+        "mini": Settings(6_000, *MINI, lr=1e-3, warmup=0.05, weight_decay=0.0, rate=0.2),
+        "small": Settings(12_000, *SMALL, lr=5e-4, warmup=0.05, weight_decay=0.0, rate=0.2),
+    },
+    "electra": {
+        "tiny": Settings(13_000, *TINY, lr=2e-3, warmup=0.1, weight_decay=0.01),
+        "mini": Settings(8_500, *MINI, lr=1e-3, warmup=0.1, weight_decay=0.01),
+        "small": Settings(12_000, *SMALL, lr=5e-4, warmup=0.1, weight_decay=0.01),
+    },
+    "modernbert": {
+        "tiny": Settings(10_000, *TINY, lr=4e-3, warmup=0.05, weight_decay=0.1, rate=0.2),
+        "mini": Settings(9_500, *MINI, lr=2e-3, warmup=0.05, weight_decay=0.1, rate=0.2),
+        "small": Settings(12_000, *SMALL, lr=1e-3, warmup=0.05, weight_decay=0.1, rate=0.2),
+    },
+    "xlnet": {
+        "tiny": Settings(13_000, *TINY, lr=2e-3, warmup=0.1, weight_decay=0.01),
+        "mini": Settings(9_000, *MINI, lr=1e-3, warmup=0.1, weight_decay=0.01),
+        "small": Settings(12_000, *SMALL, lr=5e-4, warmup=0.1, weight_decay=0.01),
+    },
+    "gpt": {
+        "tiny": Settings(5_500, *TINY, lr=2e-3, warmup=0.05, weight_decay=0.01),
+        "mini": Settings(6_500, *MINI, lr=1e-3, warmup=0.05, weight_decay=0.01),
+        "small": Settings(12_000, *SMALL, lr=6e-4, warmup=0.05, weight_decay=0.01),
+    },
+    "gpt2": {
+        "tiny": Settings(5_500, *TINY, lr=4e-3, warmup=0.05, weight_decay=0.1),
+        "mini": Settings(6_000, *MINI, lr=2e-3, warmup=0.05, weight_decay=0.1),
+        "small": Settings(12_000, *SMALL, lr=1e-3, warmup=0.05, weight_decay=0.1),
+    },
+    "transformer_xl": {
+        "tiny": Settings(4_500, *TINY, lr=2e-3, warmup=0.05, weight_decay=0.0),
+        "mini": Settings(6_000, *MINI, lr=1e-3, warmup=0.05, weight_decay=0.0),
+        "small": Settings(12_000, *SMALL, lr=5e-4, warmup=0.05, weight_decay=0.0),
+    },
+}
+
+# family -> size -> (minutes, GiB of a run's arrays) with 8,192 pieces: on two cores from the
+# measured time of a step, of small on a V100 as planned. test_laptop.py counts them again.
+COSTS = {
+    "bert": {"tiny": (16, 0.1), "mini": (94, 0.4), "small": (29, 3.1)},
+    "roberta": {"tiny": (16, 0.1), "mini": (93, 0.4), "small": (29, 2.6)},
+    "albert": {"tiny": (16, 0.1), "mini": (96, 0.4), "small": (28, 2.8)},
+    "distilbert": {"tiny": (17, 0.1), "mini": (100, 0.4), "small": (37, 2.2)},
+    "electra": {"tiny": (16, 0.1), "mini": (96, 0.4), "small": (24, 4.3)},
+    "modernbert": {"tiny": (16, 0.1), "mini": (95, 0.3), "small": (31, 2.8)},
+    "xlnet": {"tiny": (15, 0.1), "mini": (99, 0.5), "small": (39, 3.9)},
+    "gpt": {"tiny": (16, 0.1), "mini": (100, 0.5), "small": (30, 3.5)},
+    "gpt2": {"tiny": (16, 0.1), "mini": (100, 0.5), "small": (30, 3.5)},
+    "transformer_xl": {"tiny": (16, 0.1), "mini": (100, 0.4), "small": (43, 2.6)},
+}
+
+# size -> what a run tells and saves: steps between two losses, minutes between two checkpoints
+HABITS = {"tiny": (20, 2.0), "mini": (5, 5.0), "small": (20, 5.0)}
+MEASURED = 10  # times that a run measures its held-out text
+DROPOUT = ("dropout", "attention_dropout", "embedding_dropout")
+# These learn a vector for each position, and begin as wide for their width as BERT-base: at .02 a
+# BERT of 128 still knew nothing but how often words are after a thousand steps.
+POSITIONS = ("bert", "roberta", "albert", "distilbert", "electra", "gpt", "gpt2")
+
+
+def find(family: str, size: str | None) -> Settings | None:
+    """The settings of a size; None of one that has the paper's."""
+    return TABLE[family].get(size)
+
+
+def length(family: str, size: str | None, usual: int) -> int:
+    """Tokens of a row: those of the size, or `usual` of one that has the paper's settings."""
+    return found.length if (found := find(family, size)) else usual
+
+
+def settle(config, family: str, size: str | None):
+    """The config with the settings of this size; one that has the paper's stays as it is.
+
+    The length is the recipe's to set, since other fields follow from it.
+    """
+    if not (found := find(family, size)):
+        return config
+    log_every, minutes = HABITS[size]
+    config.update(steps=found.steps, batch_size=found.batch_size, accumulate=1, log_every=log_every)
+    config.schedule.update(lr=found.lr, warmup=found.warmup)
+    config.optimizer.weight_decay = found.weight_decay
+    if found.rate and config.objective.name != "rtd":  # ELECTRA's rate is another matter
+        predictions = int(found.rate * config.data.length) + 1
+        config.objective.update(rate=found.rate, max_predictions=predictions)
+    config.model.update({name: 0.0 for name in DROPOUT if name in config.model})
+    wider = math.sqrt(768 / config.model.hidden_size) if family in POSITIONS else 1
+    config.model.init_stddev = round(0.02 * wider, 3)
+    config.eval.update(every=found.steps // MEASURED, batch_size=64, batches=16)
+    config.checkpoint.update(every=0, minutes=minutes)
+    return config
