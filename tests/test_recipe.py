@@ -301,10 +301,10 @@ def test_the_config_is_recorded_and_read_back(tmp_path):
         dict(reduce_async=True),
     ],
 )
-def test_fields_that_change_no_learned_number_may_change(tmp_path, changes):
-    recorded.record(config_of(), tmp_path)
-    recorded.record(config_of(**changes), tmp_path)
-    assert recipe.read(tmp_path).to_dict() == json.loads(json.dumps(config_of(**changes).to_dict()))
+def test_fields_that_change_no_learned_number_may_change(begun, changes):
+    recorded.record(config_of(), begun)
+    recorded.record(config_of(**changes), begun)
+    assert recipe.read(begun).to_dict() == json.loads(json.dumps(config_of(**changes).to_dict()))
 
 
 @pytest.mark.parametrize(

@@ -232,12 +232,9 @@ def _unknown_field(argv, recipe, error) -> str:
     """One line for an override of a field that the recipe does not have."""
     names = (item.lstrip("-").split("=")[0] for item in argv)
     fields = [name.removeprefix("config.") for name in names if name.startswith("config.")]
-    if not fields:
-        return _explain(error, recipe)
     argv = ["firth", f"--config={recipe}"]
-    known = flatten(
-        _config(_flag_values(argv), argv, recipe)
-    )  # raises if the recipe itself is wrong
+    # This raises if the recipe itself is wrong.
+    known = flatten(_config(_flag_values(argv), argv, recipe))
     for field in fields:
         if field not in known:
             return f"the recipe has no field {field!r}{suggest(field, known)}"

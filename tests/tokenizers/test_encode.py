@@ -156,6 +156,22 @@ def test_unigram_equals_transformers(shared_data, tmp_path, articles):
     assert_same(load_tokenizer(path), theirs, texts)
 
 
+def test_control_pieces_are_special(shared_data):
+    """No objective may choose or hide them."""
+    tokenizer = load_tokenizer(shared_data("vocabs/xlnet-base-cased-spiece.model"))
+    control = ("<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>")
+    assert {tokenizer.token(n) for n in tokenizer.special_ids} >= {*control}
+
+
+def test_a_flat_encoding_folds_as_any_other(shared_data):
+    tokenizer = load_tokenizer(shared_data("vocabs/xlnet-base-cased-spiece.model"))
+    texts = ["A na\u00efve ``caf\u00e9''", "", "two  words"]
+    flat, lengths = tokenizer.encode_flat(texts)
+    ids = [encoded.ids.tolist() for encoded in tokenizer.encode(texts)]
+    assert lengths.tolist() == [len(row) for row in ids]
+    assert flat.tolist() == [number for row in ids for number in row]
+
+
 def test_offsets_and_words_point_into_the_text(shared_data):
     for name in ("bert-base-cased-vocab.txt", "roberta-base-vocab.json"):
         tokenizer = load_tokenizer(shared_data(f"vocabs/{name}"))
