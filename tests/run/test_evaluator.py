@@ -18,7 +18,7 @@ from scipy import stats
 from firth import recipe
 from firth.cli import main
 from firth.run import recorded
-from firth.run.evaluator import Heldout
+from firth.run.evaluator import Evaluators, Heldout
 from firth.run.experiment import build
 from firth.run.workdir import describe_run
 from firth.training import partition
@@ -232,3 +232,11 @@ def test_what_is_remembered_goes_on_from_batch_to_batch(store):
     short, _ = measured(store, path, params, **one, **{"eval.memory": 4})
     assert cut == pytest.approx(whole, rel=1e-4)
     assert abs(short["lm_loss"] - whole["lm_loss"]) > 1e-3
+
+
+def test_all_evaluators_run_after_the_last_step():
+    evaluators = object.__new__(Evaluators)
+    evaluators.every = {"": 4, "pairs": 6, "end": 0}
+    due = [evaluators.due(step, last=False) for step in (3, 4, 6, 12)]
+    assert due == [[], [""], ["pairs"], ["", "pairs"]]
+    assert evaluators.due(13, last=True) == ["", "pairs", "end"]

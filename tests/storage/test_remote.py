@@ -42,6 +42,7 @@ def test_files_come_back(url, tmp_path):
     remote.upload(tmp_path / "b", f"{url}/deep/er/b")
     assert remote.sizes(url) == {"a": 3, "deep/er/b": len(CONTENT)}
     assert remote.sizes(f"{url}/") == remote.sizes(url)
+    assert remote.sizes(f"{url}/a") == {}  # a file has no files under it
     assert remote.read_bytes(f"{url}/a") == b"one"
     (found,) = remote.list_files(f"{url}/**/b")
     assert remote.list_files(f"{url}/deep/er/b") == [found] and remote.about(found)["size"] == len(

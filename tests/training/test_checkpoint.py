@@ -16,7 +16,7 @@ from helpers.states import assert_same_bytes, make_state, mesh, on
 
 from firth.errors import FirthError
 from firth.storage.local import digests
-from firth.training.checkpoint import Checkpoints
+from firth.training.checkpoint import Checkpoints, _check_shapes
 
 # Orbax leaves coroutines behind when a save or a restore fails; not ours to await.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -172,6 +172,14 @@ def test_killed_before_the_checksums_the_checkpoint_stands_unless_it_is_unreadab
         if path.parent.name == "d":
             truncate(path)
     assert "3 is damaged" in fall_back(workdir, caplog)
+
+
+def test_an_array_without_a_mesh_has_its_shape_checked():
+    """Orbax checks those of a mesh alone."""
+    state = {"a": np.zeros((2, 3))}
+    _check_shapes(state, {"a": jax.ShapeDtypeStruct((2, 3), np.float64)})
+    with pytest.raises(ValueError, match=r"\['a'\] has shape \(2, 3\), expected \(3, 2\)"):
+        _check_shapes(state, {"a": jax.ShapeDtypeStruct((3, 2), np.float64)})
 
 
 def test_another_shape_is_not_damage(workdir):

@@ -89,6 +89,8 @@ def test_a_rollback_loses_the_steps_since_the_checkpoint(tmp_path, clock):
     account.turn_to("step")
     clock(1)
     assert account.total() == 16 and spent(account) == dict(step=11, lost=5)
+    account.restored(7)  # once more
+    assert spent(account) == dict(step=10, lost=6)
     account.restored(0)
     assert spent(account) == dict(lost=16) and account.saved == {}
 

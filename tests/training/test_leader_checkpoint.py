@@ -113,6 +113,7 @@ def test_only_a_local_copy_of_several_processes_has_one_writer(tmp_path, monkeyp
         for place in (copy, copy / "seed-0"):
             place.mkdir(exist_ok=True)
             assert isinstance(open_checkpoints(place), LeaderCheckpoints)
+        assert isinstance(open_checkpoints(tmp_path / "shared"), Checkpoints)
         config = ml_collections.ConfigDict({"seeds": "0,1"})
         with pytest.raises(FirthError, match=r"seeds=0,1 at a URL: .* give a --workdir that all"):
             train_seeds(config, copy, None)

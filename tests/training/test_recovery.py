@@ -10,8 +10,11 @@ import optax
 import pytest
 from helpers.poison import Poisoned
 from helpers.quick import jit
+from helpers.runs import arguments
 from helpers.steps import ROWS, random_batch, small
 
+from firth import train
+from firth.cli import main
 from firth.errors import FirthError
 from firth.recipe import completed, with_fields
 from firth.run.outline import outline
@@ -289,3 +292,13 @@ def test_a_checkpoint_stores_what_holds_something():
     assert state.parts().keys() == {"step", "skipped", "params", "opt_state"}
     state = TrainState.create({"a": jnp.ones(2)}, optax.identity(), {"memory": jnp.ones(2)}, 3)
     assert state.parts().keys() == {"step", "skipped", "params", "carry", "losses"}
+
+
+def test_a_run_keeps_the_checkpoints_that_a_rollback_needs(store, tmp_path, monkeypatch, capsys):
+    def opened(workdir, **options):
+        raise FirthError(f"keeps {options['rollback_steps']}")
+
+    monkeypatch.setattr(train, "open_checkpoints", opened)
+    changes = dict(nonfinite="rollback", rollback__batches=7)
+    assert main(["train", *arguments(store, tmp_path, **changes)]) == 2
+    assert "keeps 7" in capsys.readouterr().err
