@@ -102,6 +102,7 @@ def test_no_constant_that_recipes_have_in_common_can_change_unseen(monkeypatch):
     assert not unseen_in("common", monkeypatch)
 
 
+@pytest.mark.slow
 def test_no_constant_of_the_sizes_for_a_laptop_can_change_unseen(monkeypatch):
     """But for what they cost, which test_laptop.py counts again."""
     head, _, rest = papers.source("laptop").partition("COSTS = {")

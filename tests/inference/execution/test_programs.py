@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 from helpers.published.bert import add_tokenizer, make_bert
+from jax.experimental.compilation_cache import compilation_cache
 
 import firth
 from firth.inference.execution import kept, program
@@ -40,8 +41,10 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     set_before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
     yield tmp_path / "cache" / "compiled"
     jax.config.update("jax_compilation_cache_dir", set_before)
+    compilation_cache.reset_cache()
 
 
 def encode(model):
