@@ -41,7 +41,6 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
     set_before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
-    compilation_cache.reset_cache()
     yield tmp_path / "cache" / "compiled"
     jax.config.update("jax_compilation_cache_dir", set_before)
     compilation_cache.reset_cache()
@@ -95,6 +94,24 @@ def test_a_damaged_file_is_replaced(model, own_cache, damage):
     again, *counts = encode(model)
     np.testing.assert_array_equal(again, first)
     assert counts == [1, 0] and encode(model)[1:] == (0, 1)
+
+
+def test_programs_of_jaxs_cache_are_not_written_once_more(model, own_cache, tmp_path):
+    """They come without their functions, and JAX goes on using a folder that is no longer set."""
+    before = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "of jax"))
+    compilation_cache.reset_cache()
+    firth.load(model).encode(TEXTS)
+    jax.config.update("jax_compilation_cache_dir", None)
+    first, *_ = encode(model)
+    (path,) = own_cache.iterdir()
+    path.unlink()
+    assert encode(model)[1:] == (1, 0)
+    again, *counts = encode(model)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+    assert counts == [0, 1]
+    np.testing.assert_array_equal(again, first)
 
 
 def test_a_folder_that_cannot_be_written_does_no_harm(model, own_cache):

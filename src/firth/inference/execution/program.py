@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import jaxlib
+from jax.experimental.compilation_cache import compilation_cache
 
 from firth.inference.execution import kept
 from firth.inference.execution.bfloat16 import wide_products
@@ -46,6 +47,9 @@ class Program:
             if found := kept.read(key, _devices(params)):
                 self.read += 1
                 return found
+            # A program out of JAX's cache lacks its functions when it is written once more, and JAX
+            # goes on using a folder that is no longer set.
+            compilation_cache.reset_cache()
         compiled = self._jitted.lower(params, *arrays).compile()
         self.made += 1
         if key:
