@@ -79,6 +79,17 @@ def test_a_kept_program_is_for_this_model_code_and_compiler(model, own_cache, mo
     monkeypatch.undo()
 
 
+def test_models_of_the_same_shapes_have_programs_of_their_own(own_cache, tmp_path):
+    vectors = {}
+    for activation in ("gelu", "relu"):
+        directory = tmp_path / activation
+        make_bert(directory, "BertForPreTraining", hidden_act=activation)
+        add_tokenizer(directory)
+        vectors[activation], *counts = encode(directory)
+        assert counts == [1, 0]
+    assert np.abs(vectors["gelu"] - vectors["relu"]).max() > 1e-3
+
+
 @pytest.mark.parametrize("damage", ["empty", "short", "another program"])
 def test_a_damaged_file_is_replaced(model, own_cache, damage):
     first, *_ = encode(model)
