@@ -10,6 +10,7 @@ from pathlib import Path
 
 import account
 import pytest
+from helpers.compiler import XLA_FLAGS
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -18,17 +19,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TEMPORARILY_DISABLE_PROTOBUF_VERSION_CHECK", "true")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# Most of a test's time is the compiler's, which these halve. Slow tests compile as users do.
-QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 
 
 def pytest_configure(config):
     """Eight CPU devices in this process, and in none that it starts; a quick compiler in both.
 
-    All processes of a session share the programs that took long to compile.
+    Slow tests compile as users do, but for those that ask for the quick compiler. All processes of
+    a session share the programs that took long to compile.
     """
     if config.getoption("markexpr", "") != "slow":
-        os.environ.setdefault("XLA_FLAGS", QUICK)
+        os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = tempfile.mkdtemp(prefix="firth-tests-")
         config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))

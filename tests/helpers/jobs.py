@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from helpers.quick import XLA_FLAGS
+from helpers.compiler import XLA_FLAGS
 from helpers.runs import CACHE, arguments
 
 SMALL = dict(

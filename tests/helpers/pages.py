@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from firth.cli import main
-from helpers.quick import XLA_FLAGS
+from helpers.compiler import XLA_FLAGS
 
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w/]+\.py)\n")

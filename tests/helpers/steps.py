@@ -11,7 +11,7 @@ from firth.planning.compiler import hlo
 from firth.run.outline import FREE, outline
 from firth.run.program import lay_out
 from firth.training import partition
-from helpers.quick import OPTIONS
+from helpers.compiler import OPTIONS
 
 WORDS, LENGTH, ROWS = 64, 16, 16
 SMALL = dict(hidden_size=64, num_heads=8, intermediate_size=128, num_layers=2, vocab_size=WORDS)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from firth.errors import FirthError
+from firth.inference.vectors import SMALLEST
 
 ROWS = 1 << 16  # vectors compared at a time
-SMALLEST = 1e-12  # the least norm to divide by
 
 
 class Hit(NamedTuple):
