@@ -4,19 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.published.bert import add_tokenizer, make_bert
 
 import firth
 from firth import cli
 from firth.inference.execution import bfloat16
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("made") / "m"
-    make_bert(directory, "BertForPreTraining", num_hidden_layers=2)
-    add_tokenizer(directory)
-    return directory
 
 
 def products(text: str) -> list[tuple[str, ...]]:
