@@ -88,9 +88,10 @@ def read(*argv):
 
 @pytest.mark.parametrize("given", [["--config=mine.py:tiny"], ["--config", "mine.py:tiny"]])
 @pytest.mark.parametrize("workdir", [["--workdir=w"], ["--workdir", "w"]])
-def test_both_spellings_of_the_flags(mine, given, workdir):
-    for argv in (given + workdir, workdir + given):
-        config, folder = read(*argv, "--config.steps=3", "--config.rate", "0.25")
+def test_both_spellings_of_the_flags_in_any_order(mine, given, workdir):
+    changes = ["--config.steps=3", "--config.rate", "0.25"]
+    for argv in (given + workdir + changes, workdir + given + changes, changes + workdir + given):
+        config, folder = read(*argv)
         assert (config.size, config.steps, config.rate) == ("tiny", 3, 0.25)
         assert str(folder) == "w"
 

@@ -215,17 +215,21 @@ def _flag_values(argv) -> flags.FlagValues:
 
 
 def _locate_recipe(argv):
-    """The arguments with the recipe's name replaced by its path, and that path or None."""
-    located, recipe, expect = [], None, False
+    """The arguments with the path of the recipe, and that path or None.
+
+    The recipe comes first, wherever it stood: absl reads no override of a field before it.
+    """
+    rest, recipe, expect = [], None, False
     for item in argv:
         if expect:
-            item = recipe = find_recipe(item)
+            recipe, expect = find_recipe(item), False
         elif item.startswith(("--config=", "-config=")):
             recipe = find_recipe(item.partition("=")[2])
-            item = "--config=" + recipe
-        expect = not expect and item in ("--config", "-config")
-        located.append(item)
-    return located, recipe
+        elif item in ("--config", "-config"):
+            expect = True
+        else:
+            rest.append(item)
+    return rest if recipe is None else [f"--config={recipe}", *rest], recipe
 
 
 def _unknown_field(argv, recipe, error) -> str:
