@@ -7,7 +7,7 @@ Arguments: `bert.py:SIZE[,length=N][,view=pairs|packed]`. SIZE is tiny, mini, sm
 base, large or one of the 24 miniatures of Turc et al. 2019 by layers and width, as in 6x512.
 `length` is 0 for the size's own, 128 in the paper.
 
-tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+tiny, mini and small have settings of their own (laptop.py): ten minutes and two hours on two cores,
 an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains base and large for 900k steps of 256 rows at length 128, then 100k at length 512,

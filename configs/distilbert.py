@@ -9,7 +9,7 @@ corpus' vocabulary; `layers` are those of the teacher that the student starts fr
 random values (as a student of another width must). The default for base is the paper's. `length`
 is 0 for the size's own, 512 in the paper.
 
-tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+tiny, mini and small have settings of their own (laptop.py): ten minutes and two hours on two cores,
 an hour on one GPU, for a teacher of that size. experiments/small_recipes says what they reach.
 
 The paper trains for 3 epochs of rows up to 512 in batches of about 4,000 on 8 V100s for 90 hours.

@@ -9,7 +9,7 @@ variants are the ablations of section 3.4, which no released code contains; `mlm
 masked LM of the same body.
 
 small is the paper's, which takes days. tiny, mini and small with paper=False have settings of their
-own (laptop.py): 20 minutes and two hours on two cores, an hour on one GPU. experiments/
+own (laptop.py): ten minutes and two hours on two cores, an hour on one GPU. experiments/
 small_recipes says what they reach.
 
 The paper trains small on one V100 for 4 days (1M steps of 128 rows at length 128), base for 766k

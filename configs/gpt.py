@@ -7,7 +7,7 @@
 Arguments: `gpt.py:SIZE[,length=N]`. SIZE is tiny, mini, small or base (the paper's, 117M); `length`
 is 0 for the size's own, 512 in the paper.
 
-tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+tiny, mini and small have settings of their own (laptop.py): ten minutes and two hours on two cores,
 an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains on BooksCorpus for 100 epochs of 64 rows of 512 tokens, with Adam at 2.5e-4 after

@@ -7,7 +7,7 @@
 Arguments: `gpt2.py:SIZE[,length=N]`. SIZE is tiny, mini, small, or a published one: base (124M),
 medium, large, xl (1.5B); `length` is 0 for the size's own, 1,024 in the paper.
 
-tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+tiny, mini and small have settings of their own (laptop.py): ten minutes and two hours on two cores,
 an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper says 512 rows of 1,024 tokens of WebText, which was never released, and a rate tuned by

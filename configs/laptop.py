@@ -4,9 +4,9 @@ The papers' settings teach small models nothing in the time that a laptop has. e
 small_recipes searches for those here, and says what is measured and what is still open. They are
 meant for a vocabulary of about 8,000 pieces.
 
-A run of tiny ends within 20 minutes, one of mini within two hours, one of small within an hour on a
-GPU. None of them reads a corpus of 50 million tokens often, so there is no dropout. Most have small
-rows: on a CPU many small steps learn more than a few large ones.
+A run of tiny ends within ten minutes, one of mini within two hours, one of small within an hour on
+a GPU. None of them reads a corpus of 50 million tokens often, so there is no dropout. Most have
+small rows: on a CPU many small steps learn more than a few large ones.
 """
 
 import math
@@ -87,16 +87,16 @@ TABLE = {
 # family -> size -> (minutes, GiB of a run's arrays) with 8,192 pieces: on two cores from the
 # measured time of a step, of small on a V100 as planned. test_laptop.py counts them again.
 COSTS = {
-    "bert": {"tiny": (16, 0.1), "mini": (94, 0.4), "small": (29, 3.1)},
-    "roberta": {"tiny": (16, 0.1), "mini": (93, 0.4), "small": (29, 2.6)},
-    "albert": {"tiny": (16, 0.1), "mini": (96, 0.4), "small": (28, 2.8)},
-    "distilbert": {"tiny": (17, 0.1), "mini": (100, 0.4), "small": (37, 2.2)},
-    "electra": {"tiny": (16, 0.1), "mini": (96, 0.4), "small": (24, 4.3)},
-    "modernbert": {"tiny": (16, 0.1), "mini": (95, 0.3), "small": (31, 2.8)},
-    "xlnet": {"tiny": (15, 0.1), "mini": (99, 0.5), "small": (39, 3.9)},
-    "gpt": {"tiny": (16, 0.1), "mini": (100, 0.5), "small": (30, 3.5)},
-    "gpt2": {"tiny": (16, 0.1), "mini": (100, 0.5), "small": (30, 3.5)},
-    "transformer_xl": {"tiny": (16, 0.1), "mini": (100, 0.4), "small": (43, 2.6)},
+    "bert": {"tiny": (8, 0.1), "mini": (94, 0.4), "small": (29, 3.1)},
+    "roberta": {"tiny": (8, 0.1), "mini": (93, 0.4), "small": (29, 2.6)},
+    "albert": {"tiny": (8, 0.1), "mini": (96, 0.4), "small": (28, 2.8)},
+    "distilbert": {"tiny": (8, 0.1), "mini": (100, 0.4), "small": (37, 2.2)},
+    "electra": {"tiny": (7, 0.1), "mini": (96, 0.4), "small": (24, 4.3)},
+    "modernbert": {"tiny": (8, 0.1), "mini": (95, 0.3), "small": (31, 2.8)},
+    "xlnet": {"tiny": (8, 0.1), "mini": (99, 0.5), "small": (39, 3.9)},
+    "gpt": {"tiny": (8, 0.1), "mini": (100, 0.5), "small": (30, 3.5)},
+    "gpt2": {"tiny": (8, 0.1), "mini": (100, 0.5), "small": (30, 3.5)},
+    "transformer_xl": {"tiny": (8, 0.1), "mini": (100, 0.4), "small": (43, 2.6)},
 }
 
 # size -> what a run tells and saves: steps between two losses, minutes between two checkpoints

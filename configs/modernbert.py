@@ -7,7 +7,7 @@ Arguments: `modernbert.py:SIZE[,length=N][,objective=mlm|rtd]`. SIZE is tiny, mi
 large; `length` is 0 for the size's own, 1,024 in the paper. Masked LM of 30 % of the tokens, as in
 the paper, or replaced-token detection.
 
-tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+tiny, mini and small have settings of their own (laptop.py): ten minutes and two hours on two cores,
 an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains base on 1.7 T tokens at length 1,024 with batches of 4,608 rows and StableAdamW,

@@ -7,7 +7,7 @@ Arguments: `roberta.py:SIZE[,length=N][,mode=sentences|documents|blocks]`. SIZE 
 small, base or large; `length` is 0 for the size's own, 512 in the paper. `mode` is the paper's
 FULL-SENTENCES (the default), DOC-SENTENCES, or fixed blocks.
 
-tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+tiny, mini and small have settings of their own (laptop.py): ten minutes and two hours on two cores,
 an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains both sizes for 500k steps of 8,192 rows at length 512 (table 9) on 1,024 V100s for

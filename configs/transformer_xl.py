@@ -9,7 +9,7 @@
 Arguments: `transformer_xl.py:SIZE[,length=N]`. SIZE is tiny, mini, small, ptb, enwik8, wt103 or
 wt103_large; `length` is that of a segment in training, 0 for the size's own.
 
-tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+tiny, mini and small have settings of their own (laptop.py): ten minutes and two hours on two cores,
 an hour on one GPU. experiments/small_recipes says what they reach. They read documents in a
 shuffled order and hold some out, where the other sizes have one text and a test set.
 

@@ -7,7 +7,7 @@ Arguments: `xlnet.py:SIZE[,length=N][,memory=N]`. SIZE is tiny, mini, small, bas
 is 0 for the size's own, 512 in the paper; `memory` is three quarters of it. With memory=0 rows are
 packed, shuffled and read in one direction, as in the ablation without it.
 
-tiny, mini and small have settings of their own (laptop.py): 20 minutes and two hours on two cores,
+tiny, mini and small have settings of their own (laptop.py): ten minutes and two hours on two cores,
 an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains large for 500k steps of 8,192 rows on 512 TPU v3 chips in 5.5 days, from 32.9

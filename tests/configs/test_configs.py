@@ -152,19 +152,21 @@ def test_every_size_and_argument_of_bert_builds(size, length, view):
     assert ("dupe_factor" in config.data) == (view == "pairs")
 
 
-@pytest.mark.parametrize("name", ["bert.py", "bert.py:tiny,view=packed"])
-def test_the_rest_of_a_pretraining_recipe_builds(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "moments"),
+    [
+        ("bert.py", dict(b2=0.999, bias_correction=False)),
+        ("bert.py:tiny,view=packed", dict(b2=0.98, bias_correction=True)),  # of a small size
+    ],
+)
+def test_the_rest_of_a_pretraining_recipe_builds(name, moments, tmp_path):
     config = recipe.read_recipe(name)
     objective = create_objective(config.objective, TOKENIZER)
     params = shapes_of(config.model, objective, scan=True)
     state = assert_the_rest_builds(config, params, tmp_path)
     assert parameter_count(state.opt_state) == 2 * parameter_count(params) + 1
-    assert (
-        config.optimizer.to_dict().items()
-        >= dict(
-            b1=0.9, b2=0.999, eps=1e-6, bias_correction=False, weight_decay=0.01, clip_norm=1.0
-        ).items()
-    )
+    same = dict(b1=0.9, eps=1e-6, weight_decay=0.01, clip_norm=1.0)
+    assert config.optimizer.to_dict().items() >= (same | moments).items()
 
 
 def test_the_papers_numbers_of_bert():
