@@ -104,9 +104,10 @@ HABITS = {"tiny": (20, 2.0), "mini": (5, 5.0), "small": (20, 5.0)}
 MEASURED = 10  # times that a run measures its held-out text
 # Of Adam, for runs of a few thousand steps: BERT-tiny reaches 6.13 in 3,000, and 6.28 with its own.
 MOMENTS = dict(b2=0.98, bias_correction=True)
+# Initial values are as wide for the width as BERT-base's. After 400 steps of the quick start the
+# held-out loss is 5.82, and with .02 it is above 6.4 after 800.
+SPREAD = 0.02 * math.sqrt(768)
 DROPOUT = ("dropout", "attention_dropout", "embedding_dropout")
-# These learn a vector for each position, and begin as wide for their width as BERT-base
-POSITIONS = ("bert", "roberta", "albert", "distilbert", "electra", "gpt", "gpt2")
 
 
 def find(family: str, size: str | None) -> Settings | None:
@@ -134,8 +135,7 @@ def settle(config, family: str, size: str | None):
         predictions = int(found.rate * config.data.length) + 1
         config.objective.update(rate=found.rate, max_predictions=predictions)
     config.model.update({name: 0.0 for name in DROPOUT if name in config.model})
-    wider = math.sqrt(768 / config.model.hidden_size) if family in POSITIONS else 1
-    config.model.init_stddev = round(0.02 * wider, 3)
+    config.model.init_stddev = round(SPREAD / math.sqrt(config.model.hidden_size), 3)
     config.eval.update(every=found.steps // MEASURED, batch_size=64, batches=16)
     config.checkpoint.update(every=0, minutes=minutes)
     return config
