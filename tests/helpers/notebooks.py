@@ -22,7 +22,10 @@ def execute(notebook, folder: Path):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     client = nbclient.NotebookClient(
-        notebook, timeout=TIMEOUT, resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=TIMEOUT,
+        resources={"metadata": {"path": str(folder)}},
+        coalesce_streams=True,
     )
     client.km = client.create_kernel_manager()
     client.km.kernel_spec.argv[0] = sys.executable  # whatever Python a kernel is installed for
@@ -30,7 +33,7 @@ def execute(notebook, folder: Path):
 
 
 def keep(path: Path):
-    """Run a notebook and write it back, without times and versions."""
+    """Run a notebook and write it back, without times, versions and the folder that it ran in."""
     import nbformat
 
     notebook = nbformat.read(path, 4)
@@ -38,6 +41,9 @@ def keep(path: Path):
         execute(notebook, Path(folder))
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", ()):
+            if "text" in output:
+                output.text = output.text.replace(f"{folder}/", "")
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
     nbformat.write(notebook, path)
