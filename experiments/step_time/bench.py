@@ -14,7 +14,6 @@ import json
 import os
 import statistics
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 THREADS = len(os.sched_getaffinity(0))
@@ -94,28 +93,41 @@ def step_of(config, spec, objective, rows):
     return run
 
 
-def torch_model(spec, heads):
-    """The transformers model of a Firth model section, by the tables that exchange uses."""
+def torch_model(spec, heads, attention=None):
+    """The transformers model of a Firth model section, by the tables that exchange uses.
+
+    `attention` is transformers' way of computing it, "eager" or "sdpa"; None leaves the choice.
+    """
     import torch
     import transformers
 
-    from firth.weights import published
-    from firth.weights.read import Saved
+    from firth.weights.config import write_config
+    from firth.weights.description import Description, complete_spec
 
-    saved = Saved(spec, heads, 2, None, False, {}, Path(), "firth")
-    config = published.write_config(saved, {}, spec.get("pad_id", 0))
+    described_model = Description(complete_spec(spec, "bench"), tuple(heads), 2, None, False)
+    config = write_config(described_model, {}, spec.get("pad_id", 0))
     name, kind = config.pop("architectures")[0], config.pop("model_type")
     torch.manual_seed(0)
     model_class = getattr(transformers, name)
     del kind
-    return model_class(model_class.config_class(**config)).train()
+    ways = {"attn_implementation": attention} if attention else {}
+    return model_class(model_class.config_class(**config, **ways)).train()
 
 
-def torch_side(recipe, batch, length, vocab, bf16):
-    """The same with transformers and torch.optim.AdamW."""
+def torch_side(
+    recipe, batch, length, vocab, bf16,
+    *, device="cpu", attention=None, compiler=None, attention_dropout=None, wait=True,
+):  # fmt: skip
+    """The same with transformers and torch.optim.AdamW.
+
+    `attention` is as in `torch_model`, `compiler` a backend of torch.compile. `attention_dropout`
+    replaces the recipe's. Without `wait` a step returns its loss before the device has it.
+    """
     import torch
 
     config, spec, objective = described(recipe, length, vocab)
+    if attention_dropout is not None:
+        spec["attention_dropout"] = attention_dropout
     torch.set_num_threads(THREADS)
     predictions = objective.masked.max_predictions if "rtd" in objective.heads else None
     predictions = (predictions or objective.max_predictions) - 1
@@ -130,15 +142,21 @@ def torch_side(recipe, batch, length, vocab, bf16):
     pair = {"nsp": "next_sentence_label", "sop": "sentence_order_label"}
     extra = {pair[h]: torch.arange(batch) % 2 for h in objective.heads if h in pair}
 
-    model = torch_model(spec, objective.heads)
+    def on_device(heads, spec):
+        return torch_model(spec, heads, attention).to(device)
+
+    model = on_device(objective.heads, spec)
     parameters = list(model.parameters())
     if "rtd" in objective.heads:
-        generator = torch_model(objective.parts(spec)["generator"], ("mlm",))
+        generator = on_device(("mlm",), objective.parts(spec)["generator"])
         generator.electra.embeddings = model.electra.embeddings
         generator.generator_lm_head.weight = model.electra.embeddings.word_embeddings.weight
         parameters = list({id(p): p for m in (model, generator) for p in m.parameters()}.values())
     rate = config.optimizer.weight_decay
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=rate)
+    fused = {"fused": True} if device != "cpu" else {}
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=rate, **fused)
+    tokens, labels, chosen, masked = (x.to(device) for x in (tokens, labels, chosen, masked))
+    common, extra = ({k: x.to(device) for k, x in each.items()} for each in (common, extra))
 
     def losses():
         if "rtd" not in objective.heads:
@@ -150,14 +168,16 @@ def torch_side(recipe, batch, length, vocab, bf16):
         replaced = (filled != tokens).long()
         return out.loss + 50 * model(input_ids=filled, labels=replaced, **common).loss
 
+    forward = torch.compile(losses, backend=compiler) if compiler else losses
+
     def run():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            loss = losses()
+        with torch.autocast(device, torch.bfloat16, enabled=bf16):
+            loss = forward()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
-        return float(loss.detach())
+        return float(loss.detach()) if wait else loss.detach()
 
     return run
 
