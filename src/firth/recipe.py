@@ -32,6 +32,7 @@ FREE = (
     *("log_every", "eval", "evals", "checkpoint", "mesh"),
     *("data.loader", "data.prefetch", "progress", "curves"),
     *("nonfinite", "spike.policy", "rollback", "model.fused_attention", "reduce_async", "until"),
+    "model.attention",
     "settings",
 )
 
@@ -48,6 +49,7 @@ LATER = {
     "rollback.batches": 100,
     "rollback.limit": 3,
     "model.init_stddev": 0.02,
+    "model.attention": "plain",
     "curves": True,
 }
 

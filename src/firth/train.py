@@ -21,6 +21,7 @@ from firth.distributed import job, watch
 from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.attention import check_fused
+from firth.layers.transformer import choose_attention
 from firth.models.model import merge_params, to_layout
 from firth.planning.forecast import Forecast, announce
 from firth.progress import Progress
@@ -98,7 +99,9 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     mesh = partition.create_mesh(config.mesh)
     check_rows(config, mesh)
     policy = recovery.read_policy(config)
-    run = experiment.build(config, mesh, cache=workdir / "epochs.json")
+    chosen = {"model.attention": choose_attention(config.model)}
+    here = recipe.with_fields(config, chosen) if "attention" in config.model else config
+    run = experiment.build(here, mesh, cache=workdir / "epochs.json")
     check_equal(facts(config, run))
     if run.spec.get("fused_attention") and fused.on_tpu():
         check_fused()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from firth.errors import FirthError
-from firth.layers import fused
+from firth.layers import cudnn, fused
 from firth.layers.dropout import Dropout
 
 RESIDUALS = fused.RESIDUALS  # for policies of `jax.checkpoint`: what the backward pass needs
@@ -76,35 +76,74 @@ def check_fused():
     Tests run the kernels in an interpreter and compile them for described chips. This runs both
     ways once, with padding, dropout and gradients, on the device that will train.
     """
-    keys = jax.random.split(jax.random.key(0), 4)
     shape = 2, fused.LENGTHS[0], 2, fused.LANES // 2
-    q, k, v, dout = (jax.random.normal(key, shape, jnp.bfloat16) for key in keys)
-    q *= shape[-1] ** -0.5
     bias = mask_to_bias(jnp.arange(shape[1]) < jnp.array([[shape[1]], [shape[1] // 2 + 3]]))
+
+    def kernels(q, k, v, dropout):
+        return fused.attend(q, k, v, bias, dropout, train=True)
+
+    if wrong := _differing(kernels, shape, "bfloat16", bias, 0.1):
+        raise FirthError(
+            f"model.fused_attention=True: on this {jax.devices()[0].device_kind} the kernels' "
+            f"{wrong} is not that of plain attention; set model.fused_attention=False"
+        )
+
+
+def check_cudnn(dtype, width: int, masks: tuple[str, ...] = ("padding",)) -> str:
+    """What cuDNN's attention computes on this device otherwise than the plain way, or "".
+
+    It runs both once for each of some masks: "padding", and "blocks" (texts packed into a row, each
+    seeing itself alone). `width` is that of a head.
+    """
+    L = 64
+    first_L = jnp.where(jnp.arange(L) < L // 2 + 3, 0, 1)  # the text that each token is of
+    biases = {
+        "padding": mask_to_bias(jnp.stack([jnp.ones(L, bool), first_L == 0])),
+        "blocks": jnp.where(first_L[:, None] == first_L, 0.0, MASKED)[None, None],
+    }
+    for mask in masks:
+        bias = biases[mask]
+
+        def kernels(q, k, v, _, bias=bias):
+            return cudnn.attend(q, k, v, bias)
+
+        try:
+            wrong = _differing(kernels, (2, L, 2, width), dtype, bias, 0.0)
+        except (RuntimeError, NotImplementedError, ValueError) as error:  # of JAX, XLA and cuDNN
+            return f"with {mask} it fails: {' '.join(str(error).split())[:200]}"
+        if wrong:
+            return f"with {mask} its {wrong} is not that of plain attention"
+    return ""
+
+
+def _differing(way, shape, dtype, bias, rate: float) -> str:
+    """What `way` computes otherwise than plain attention: "output", "dq", "dk", "dv", or "".
+
+    `way` is a function of queries, keys, values (of `shape` [B, L, H, K]) and a Dropout of `rate`.
+    Both run on the device that JAX would use.
+    """
+    keys = jax.random.split(jax.random.key(0), 4)
+    q, k, v, dout = (jax.random.normal(key, shape, dtype) for key in keys)
+    q *= shape[-1] ** -0.5
 
     def plain(q, k, v, dropout):
         scores = jnp.einsum("BLHK,BMHK->BHLM", q, k, preferred_element_type=jnp.float32)
         return attend(scores + bias, v, dropout, train=True)[0]
 
-    def kernels(q, k, v, dropout):
-        return fused.attend(q, k, v, bias, dropout, train=True)
-
     def run(way):
         def out(q, k, v):
             rngs = {"dropout": jax.random.key(1)}
-            return Dropout(0.1).apply({}, rngs=rngs, method=lambda drop: way(q, k, v, drop))
+            return Dropout(rate).apply({}, rngs=rngs, method=lambda drop: way(q, k, v, drop))
 
         value, pull = jax.vjp(out, q, k, v)
         return value, *pull(dout)
 
-    results = [jax.device_get(jax.jit(run, static_argnums=0)(way)) for way in (plain, kernels)]
+    results = [jax.device_get(jax.jit(run, static_argnums=0)(each)) for each in (plain, way)]
     for name, one, other in zip(("output", "dq", "dk", "dv"), *results, strict=True):
         one, other = one.astype("float32"), other.astype("float32")
         if not abs(one - other).max() < 0.05 * abs(one).max():  # nan fails too
-            raise FirthError(
-                f"model.fused_attention=True: on this {jax.devices()[0].device_kind} the kernels' "
-                f"{name} is not that of plain attention; set model.fused_attention=False"
-            )
+            return name
+    return ""
 
 
 class MultiHeadAttention(nn.Module):
@@ -115,6 +154,7 @@ class MultiHeadAttention(nn.Module):
     dtype: jnp.dtype = jnp.float32
     kernel_init: nn.initializers.Initializer = nn.initializers.truncated_normal(0.02)
     fused: bool = False  # use the kernels of `layers.fused` on TPUs, where they apply
+    kernels: str = "plain"  # "cudnn": those of `layers.cudnn` on NVIDIA GPUs
 
     @nn.compact
     def __call__(self, x_BLD, bias, *, train: bool):
@@ -146,6 +186,11 @@ class MultiHeadAttention(nn.Module):
         if self.fused and fused.applies(q_BLHK.shape, k_BMHK.shape, jnp.shape(bias)):
             out_BLHK = fused.attend(q_BLHK, k_BMHK, v_BMHK, bias, dropout, train=train)
             probs_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)  # compiled only where it is used
+        elif self.kernels == "cudnn" and cudnn.on_cuda():
+            if why := cudnn.unfit(self.dtype, K, self.dropout if train else 0.0):
+                raise FirthError(f"model.attention=cudnn: {why}; or set model.attention=plain")
+            out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, jnp.asarray(bias, jnp.float32))
+            probs_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
         else:
             out_BLHK, probs_BHLM = attend(scores_BHLM, v_BMHK, dropout, train=train)
         return project("output", out_BLHK.reshape(B, L, D)), probs_BHLM

@@ -4,21 +4,27 @@ B batch, L length, D model width, N layers, H heads.
 """
 
 import functools
+import logging
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from firth.errors import FirthError
-from firth.layers.attention import RESIDUALS, MultiHeadAttention
+from firth.layers import cudnn
+from firth.layers.attention import RESIDUALS, MultiHeadAttention, check_cudnn
 from firth.layers.dropout import Dropout
 
+log = logging.getLogger("firth")
 ACTIVATIONS = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
 }
+
+# How attention is computed. "auto" is for runs: `choose_attention` takes one of the others.
+ATTENTION = ("plain", "cudnn", "auto")
 
 # What the backward pass keeps; it computes the rest again. From least to most memory: a layer's
 # input alone, the products with parameters, those and the residuals of attention.
@@ -43,14 +49,38 @@ def check_body(config):
         ("activation", ACTIVATIONS),
         ("remat", ("none", *REMAT_POLICIES)),
         ("dtype", ("float32", "bfloat16", "float16")),
+        ("attention", ATTENTION),
     ):
-        if getattr(config, name) not in known:
+        if getattr(config, name, "plain") not in known:  # not every family has `attention`
             raise FirthError(
                 f"model.{name}={getattr(config, name)!r} is unknown; one of {', '.join(known)}"
             )
     for name in ("vocab_size", "num_layers", "hidden_size", "intermediate_size", "max_length"):
         if getattr(config, name) < 1:
             raise FirthError(f"model.{name}={getattr(config, name)} should be at least 1")
+
+
+def choose_attention(fields) -> str:
+    """ "plain" or "cudnn", for a model section's `attention` on the devices that will train.
+
+    cuDNN's attention must agree with the plain way here before a run trains with it. "auto" takes
+    it where it does, and the log says what it took and why. Raises FirthError where "cudnn" is
+    asked for and cannot be had.
+    """
+    wanted = fields.get("attention", "plain")
+    if wanted == "plain":
+        return wanted
+    kind = jax.devices()[0].device_kind
+    width = fields["hidden_size"] // fields["num_heads"]
+    why = cudnn.unfit(fields["dtype"], width, fields.get("attention_dropout", 0.0))
+    if not cudnn.on_cuda():
+        why = f"this {kind} is no NVIDIA GPU"
+    why = why or check_cudnn(fields["dtype"], width)
+    if why and wanted == "cudnn":
+        raise FirthError(f"model.attention=cudnn: {why}; or set model.attention=plain")
+    takes = f"the plain way: {why}" if why else f"cudnn, right on this {kind}"
+    log.info("model.attention=%s takes %s", wanted, takes)
+    return "plain" if why else "cudnn"
 
 
 def layer_norm(config, name: str | None = None) -> nn.LayerNorm:
@@ -111,6 +141,7 @@ class Block(nn.Module):
             c.dtype,
             initializer(c),
             c.fused_attention,
+            c.attention,
             name="attention",
         )
         drop = Dropout(c.dropout)

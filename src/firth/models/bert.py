@@ -61,7 +61,8 @@ class Config:
     `type_vocab_size` 0 or 1 leaves segment ids unused. `embedding_size` 0 means the hidden size;
     where the two differ, a dense layer maps one to the other. `remat` is "none" or one of
     `layers.transformer.REMAT_POLICIES`. With `fused_attention` TPUs compute attention with the
-    kernels of `layers.fused`, in rows of 512 or 1,024 tokens. `dtype` is that of the
+    kernels of `layers.fused`, in rows of 512 or 1,024 tokens. With `attention` "cudnn" NVIDIA GPUs
+    compute it with `layers.cudnn`; "auto" leaves that to a training run. `dtype` is that of the
     computation; parameters, LayerNorm statistics, softmax and losses are float32.
     """
 
@@ -96,6 +97,7 @@ class Config:
     scan: bool = False
     remat: str = "none"
     fused_attention: bool = False
+    attention: str = "plain"
     dtype: str = "float32"
 
     @property

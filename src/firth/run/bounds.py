@@ -97,6 +97,7 @@ CHOICES = {
     "rng": ("threefry2x32", "rbg", "unsafe_rbg"),
     "checkpoint.best_mode": ("max", "min"),
     "data.loader": ("auto", "tf.data", "thread"),
+    "model.attention": ("plain", "cudnn", "auto"),
 }
 
 

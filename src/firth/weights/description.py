@@ -13,7 +13,7 @@ from firth.storage.local import read_json
 NAME = "model.json"
 VERSION = 1
 # Fields of a Config that say how a model is run. They are no part of the model's description.
-EXECUTION = ("scan", "remat", "dtype")
+EXECUTION = ("scan", "remat", "dtype", "attention")
 LARGEST = 2**31 - 1
 
 
