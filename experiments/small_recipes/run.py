@@ -124,8 +124,9 @@ def prepare(data: Path, work: Path, kind: str) -> Path:
 def word_entropy(store: Path, share: float, smoothing: float = 0.0) -> float:
     """Cross-entropy in nats of single held-out tokens under their frequencies in training.
 
-    What a model reaches that knows nothing but how often tokens are. `smoothing`: the exponent of
-    DistilBERT's masks, which choose a token in proportion to its count to the power of minus that.
+    What a model reaches that knows nothing but how often masks fall on each token. `smoothing`: the
+    exponent of DistilBERT's, which choose a token in proportion to its count to the power of minus
+    that.
     """
     import numpy as np
 
@@ -139,8 +140,9 @@ def word_entropy(store: Path, share: float, smoothing: float = 0.0) -> float:
     for document in held:
         first, last = corpus.sentences[corpus.documents[document : document + 2]]
         heldout += np.bincount(corpus.tokens[first:last], minlength=len(counts))
-    train = counts - heldout + 1.0  # of a token that training lacks: one
-    weights = heldout * np.maximum(counts, 1.0) ** -smoothing
+    chosen = np.maximum(counts, 1.0) ** -smoothing
+    train = (counts - heldout + 1.0) * chosen  # of a token that training lacks: one
+    weights = heldout * chosen
     return float(-(weights * np.log(train / train.sum())).sum() / weights.sum())
 
 
@@ -271,10 +273,10 @@ class Study:
 
     def says(self, workdir: Path, log: Path):
         """Five filled blanks, or a generated text; None of a model that does neither."""
-        if self.family in ("gpt", "gpt2", "transformer_xl"):
+        if self.family in ("gpt", "gpt2"):
             options = [f"--prompt={PROMPT}", "--tokens=40", "--top-p=0.9", "--output=-"]
             return json.loads(firth("generate", f"--model={workdir}", *options, log=log)["stdout"])
-        if self.family == "xlnet":
+        if self.family in ("xlnet", "transformer_xl"):
             return None
         lines = firth("fill", f"--model={workdir}", "--json", *BLANKS, log=log)["stdout"]
         filled = [json.loads(line) for line in lines.splitlines()]
