@@ -53,6 +53,8 @@ TINY = {  # a run of a few seconds with everything on: dropout, shuffling, evalu
     "model.max_length": 32,
     "model.dropout": 0.1,
     "model.attention_dropout": 0.1,
+    "optimizer.b2": 0.999,
+    "optimizer.bias_correction": False,
     "schedule.lr": 1e-4,
     "schedule.warmup": 0.01,
     "data.heldout": 0.2,

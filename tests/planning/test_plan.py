@@ -59,7 +59,7 @@ def test_json_holds_the_same_and_costs_follow_from_it(capsys):
         "--usd=3",
     ]
     plan = json.loads(run(capsys, *argv))["bert.py:tiny"]
-    assert plan["tokens"] == 1000 * 256 * 64
+    assert plan["tokens"] == 1000 * 256 * 32
     assert plan["flops"]["run"] == 1000 * sum(plan["flops"]["update"].values())
     v5e, h100 = plan["hardware"]
     assert (v5e["accelerator_type"], h100["chip"], h100["chips"]) == ("v5litepod-4", "h100", 8)

@@ -107,7 +107,7 @@ def test_what_makes_other_parameters_is_refused(store):
 
 def test_a_workdir_of_before_goes_on_and_can_be_measured_by_them(tmp_path):
     """Its config has none of these fields, and nothing else of the recipe has changed for it."""
-    config = recipe.read_recipe("transformer_xl.py:tiny,length=16")
+    config = recipe.read_recipe("transformer_xl.py:ptb,length=16")
     recorded.record(config, tmp_path)
     path = tmp_path / "config.json"
     old = json.loads(path.read_text())

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers.quick import XLA_FLAGS
+from helpers.compiler import XLA_FLAGS
 from helpers.runs import arguments, assert_same_bytes, logged
 from helpers.runs import start as start_as_users
 

@@ -4,7 +4,7 @@ import json
 import signal
 import time
 
-from helpers.quick import XLA_FLAGS
+from helpers.compiler import XLA_FLAGS
 from helpers.runs import arguments, logged, start
 
 CHANGES = {"steps": 100_000, "model.num_layers": 1, "eval.every": 0, "checkpoint.every": 0}

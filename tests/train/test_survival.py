@@ -6,9 +6,9 @@ import sys
 import time
 
 import pytest
+from helpers.compiler import XLA_FLAGS
 from helpers.kills import campaign
 from helpers.poison import program
-from helpers.quick import XLA_FLAGS
 from helpers.runs import CACHE, TINY, arguments, assert_same_bytes, logged, start
 
 STEPS = 36
