@@ -7,7 +7,7 @@ Three layers of ModernBERT's body, masked LM, on 25,000 film reviews with their 
 8,000 pieces. Many small steps at a high rate: so it learns words and their company within minutes,
 which BERT's rate and depth would take hours for. Its initial values are as wide for the width as
 BERT-base's: from .02 the same steps end at a held-out masked perplexity of 201 or 224, from .049 at
-108 (docs/results.md).
+106 (docs/results.md).
 """
 
 from firth.configs import modernbert
