@@ -45,15 +45,16 @@ def firth_encoder(model, size, vocab, positions):
     import jax
 
     from firth.models.model import create
-    from firth.weights import published
+    from firth.weights.description import Description, complete_spec
+    from firth.weights.names import read_tensors
 
     spec = dict(family="gpt2", vocab_size=vocab, max_length=positions) | size
     tensors = {k: v.numpy() for k, v in model.state_dict().items()}
-    described = dict(spec=published.complete_spec(spec, "bench"), num_labels=2)
+    described = Description(complete_spec(spec, "bench"), ("lm",), 2, None, False)
     config = dict(architectures=["GPT2LMHeadModel"])
-    flat, heads, _ = published.read_tensors(tensors, described, config, "bench")
+    described, flat, _ = read_tensors(tensors, described, config, "bench")
     return SimpleNamespace(
-        model=create(spec, heads),
+        model=create(spec, described.heads),
         params=jax.device_put(flax.traverse_util.unflatten_dict(flat, sep="/")),
         saved=SimpleNamespace(spec=spec),
         max_length=positions,
