@@ -187,7 +187,7 @@ def test_it_is_fine_tuned_and_evaluated_by_the_commands_of_bert(run, tmp_path):
         "--config.batch_size=16",
         "--config.epochs=30.0",
         "--config.eval.epochs=10.0",
-        "--config.schedule.lr=1e-3",
+        "--config.schedule.lr=3e-3",
         "--config.progress=False",
         "--config.data.loader=thread",
     ]
