@@ -22,6 +22,7 @@ from rich.table import Table
 import firth
 from firth import cli
 from firth.data.corpus.store import open_store
+from firth.run.allocator import keep_freed_memory
 from firth.training.journal import read_journal
 
 FOLDER = Path("quickstart")
@@ -109,6 +110,7 @@ def draw(path: Path):
 
 def main() -> int:
     """Run everything and print the table."""
+    keep_freed_memory()
     began = time.monotonic()
     train, dev, reviews = split_reviews()
     run(

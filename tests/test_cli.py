@@ -64,3 +64,14 @@ def test_how_a_verb_ends(verb, capsys, ends, status, said):
     verb(does)
     assert main(["try", "--a", "b"]) == status and given == [["--a", "b"]]
     assert capsys.readouterr().err == said
+
+
+def test_a_process_that_computes_keeps_the_memory_that_it_frees(verb, monkeypatch):
+    called = []
+    monkeypatch.setattr("firth.run.allocator.keep_freed_memory", lambda: called.append(1))
+    verb(lambda argv: 0)
+    for name in ("try", "train"):
+        monkeypatch.setitem(cli.VERBS, name, cli.VERBS["try"])
+        assert main([name]) == 0 and not called  # the process is the caller's
+        monkeypatch.setattr(sys, "argv", ["firth", name])
+        assert main() == 0 and len(called) == (name == "train")

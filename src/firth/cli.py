@@ -31,6 +31,7 @@ VERBS = {
     "score": ("firth.commands.score", "compute the log-probability of every token"),
     "convert": ("firth.commands.convert", "published weights to Firth and back"),
 }
+COMPUTES = ("train", "evaluate", "predict", "represent", "fill", "generate", "score")
 
 
 def usage() -> str:
@@ -161,6 +162,10 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"firth: error: no verb {argv[0]!r}{suggest(argv[0], VERBS)}", file=sys.stderr)
         return 2
+    if ends_process and argv[0] in COMPUTES:
+        from firth.run.allocator import keep_freed_memory
+
+        keep_freed_memory()
     status = run(argv[0], argv[1:])
     if ends_process and status == 130:
         with contextlib.suppress(OSError, ValueError):
