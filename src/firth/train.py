@@ -146,7 +146,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         bar.say(line)
     ending.say_length(config, saves, start, run.steps, meta.get("steps", run.steps), bar)
     announce(config, run, program, mesh, bar)
-    forecast = Forecast(bar, clock, start, end)
+    forecast = Forecast(bar, clock, end)
 
     # ------------------------------------------------------------------------------- loop
     stack.enter_context(jax.set_mesh(mesh))

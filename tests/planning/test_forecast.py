@@ -147,14 +147,15 @@ class Clock:
         return sum(self.seconds.values())
 
 
-def stepped(first, last, seconds, until):
-    """What is said by a run whose first step compiles and whose others take so long."""
+def stepped(first, last, seconds, until, slow=()):
+    """What is said by a run whose first step compiles, some are `slow`, and others take so long."""
     bar, clock = Bar(), Clock()
-    told = Forecast(bar, clock, first, last)
+    told = Forecast(bar, clock, last)
     for step in range(first + 1, until + 1):
         if step > first + 1:
             clock.seconds["step"] += 0.75 * seconds
             clock.seconds["input"] += 0.25 * seconds
+            clock.seconds["step"] += 30.0 * (step - first in slow)
             clock.seconds["evaluation"] += 100
         told.after(step)
     return bar.said
@@ -165,6 +166,11 @@ def test_after_ten_steps_the_time_that_remains(first):
     assert stepped(first, first + 1000, 2.0, first + 10) == []
     (line,) = stepped(first, first + 1000, 2.0, first + 30)
     assert line.startswith("about 33 min for the other 989 steps at 2 s a step")
+
+
+def test_steps_that_compile_for_rows_of_another_length_do_not_count():
+    (line,) = stepped(0, 1000, 2.0, 30, slow=(2, 5, 6, 9))
+    assert "989 steps at 2 s a step" in line
 
 
 def test_more_than_a_day_is_warned_of():

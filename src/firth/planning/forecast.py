@@ -1,5 +1,8 @@
 """What a run takes on this machine: memory before it compiles, and time after ten steps."""
 
+import itertools
+import statistics
+
 import jax
 
 from firth.data.views import view_config
@@ -63,21 +66,23 @@ def shapes(config, run, step: int) -> dict[str, jax.ShapeDtypeStruct]:
 class Forecast:
     """Says once how long the rest of a run takes: after ten steps, the compiling one left out.
 
-    `clock` is the run's Goodput. A warning follows if it is more than a day.
+    It takes the median, since rows of another length compile a step of their own. `clock` is the
+    run's Goodput. A warning follows if it is more than a day.
     """
 
-    def __init__(self, bar, clock, first: int, last: int):
-        self.bar, self.clock, self.first, self.last = bar, clock, first, last
-        self.began = 0.0
+    def __init__(self, bar, clock, last: int):
+        self.bar, self.clock, self.last = bar, clock, last
+        self.worked = []  # seconds, at the end of each step since the one that compiles
 
     def after(self, step: int):
         """Step number `step` is done."""
-        if step == self.first + 1:
-            self.began = self._worked()
         left = self.last - step
-        if step != self.first + 1 + STEPS or not left:
+        if len(self.worked) > STEPS:
             return
-        each = (self._worked() - self.began) / STEPS
+        self.worked.append(self._worked())
+        if len(self.worked) <= STEPS or not left:
+            return
+        each = statistics.median(b - a for a, b in itertools.pairwise(self.worked))
         self.bar.say(
             f"about {duration(left * each)} for the other {left:,} steps at {each:.3g} s a step, "
             "evaluation not counted"
