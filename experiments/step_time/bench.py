@@ -2,19 +2,24 @@
 
     python experiments/step_time/bench.py [--recipe bert.py:mini] [--batch 32] [--length 128]
 
-Both sides run in this one process, in turn, on the same number of threads, with the recipe's
-dropout, masking and AdamW: BERT with NSP, ALBERT with SOP, RoBERTa, DistilBERT's body and
+The sides take turns, each in a process of its own, on the same number of threads, with the
+recipe's dropout, masking and AdamW: BERT with NSP, ALBERT with SOP, RoBERTa, DistilBERT's body and
 ModernBERT with masked LM alone, ELECTRA with its generator and discriminator. PyTorch runs in fp32
-and under bf16 autocast, as its users would (labels of -100 where nothing is predicted). Prints
-medians and the median of the ratios of each round.
+and under bf16 autocast, as its users would (labels of -100 where nothing is predicted), and in fp32
+once more with an allocator that keeps freed memory, as `firth train` sets it. Prints medians and
+the median of the ratios of each round.
 """
 
 import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
+
+from firth.run.allocator import keep_freed_memory
 
 THREADS = len(os.sched_getaffinity(0))
 MASK = 103
@@ -205,6 +210,44 @@ def timed(sides, rounds):
     return times
 
 
+SIDES = ("firth", "torch fp32", "torch bf16", "torch fp32, memory kept")
+
+
+def serve(name, shape):
+    """Be one side: a step for each line of stdin, whose seconds are a line of stdout."""
+    if name == "firth" or name.endswith("memory kept"):
+        keep_freed_memory()
+    run = firth_side(*shape) if name == "firth" else torch_side(*shape, bf16="bf16" in name)
+    run()
+    run()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        began = time.perf_counter()
+        run()
+        print(time.perf_counter() - began, flush=True)
+
+
+def timed_apart(argv, rounds):
+    """{side: seconds of each round}, the sides in turn, each in its own process."""
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    free = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    sides = {}
+    for name in SIDES:
+        command = [sys.executable, __file__, *argv, "--side", name]
+        sides[name] = subprocess.Popen(command, env=free, **pipes)
+        if sides[name].stdout.readline() != "ready\n":
+            raise SystemExit(f"{name} failed: {' '.join(command)}")
+    times = {name: [] for name in SIDES}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            side.stdin.write("\n")
+            side.stdin.flush()
+            times[name].append(float(side.stdout.readline()))
+    for side in sides.values():
+        side.communicate()
+    return times
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--recipe", default="bert.py:mini")
@@ -212,21 +255,18 @@ def main():
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--vocab", type=int, default=30522)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     shape = (args.recipe, args.batch, args.length, args.vocab)
-    sides = {
-        "firth": firth_side(*shape),
-        "torch fp32": torch_side(*shape, bf16=False),
-        "torch bf16": torch_side(*shape, bf16=True),
-    }
-    times = timed(sides, args.rounds)
+    if args.side:
+        return serve(args.side, shape)
+    times = timed_apart(sys.argv[1:], args.rounds)
     load = os.getloadavg()[0]
     print(f"{args.recipe}, {args.batch} x {args.length}, {THREADS} threads, load {load:.1f}")
     for name, values in times.items():
-        print(f"{name:<12} median {statistics.median(values):.3f} s  min {min(values):.3f}")
-    for name in ("torch fp32", "torch bf16"):
-        ratios = [t / f for t, f in zip(times[name], times["firth"], strict=True)]
-        print(f"{name} / firth: median ratio {statistics.median(ratios):.2f}")
+        ratios = [t / f for t, f in zip(values, times["firth"], strict=True)]
+        seconds = f"median {statistics.median(values):.3f} s  min {min(values):.3f}"
+        print(f"{name:<24} {seconds}  / firth {statistics.median(ratios):.2f}")
     print(json.dumps({k: [round(v, 4) for v in t] for k, t in times.items()}))
 
 
