@@ -10,7 +10,7 @@ import pytest
 from helpers.quick import jit
 from scipy.special import erf
 
-from firth.layers.heads import ClassifierHead, MaskedLMHead
+from firth.layers.heads import ClassifierHead, MaskedLMHead, word_scores
 from firth.models.bert import Config
 from firth.models.model import create
 
@@ -138,3 +138,31 @@ def test_classifier_is_affine_after_dropout():
     expected = pooled.astype(np.float64) @ kernel.astype(np.float64) + bias[:3]
     found = ClassifierHead(CONFIG, 3, dropout=0.25).apply(variables, pooled)
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_gradients_of_word_scores_are_the_products_of_the_chain_rule(dtype):
+    rng = np.random.default_rng(1)
+    x, table = (rng.normal(size=shape).astype(dtype) for shape in ((B, M, D), (V, D)))
+    weight = rng.normal(size=(B, M, V)).astype(np.float32)
+    scores, pull = jax.vjp(jax.jit(word_scores), x, table)
+    by_x, by_table = jax.jit(pull)(weight)
+    assert scores.dtype == np.float32 and by_x.dtype == dtype and by_table.dtype == dtype
+    x64, table64, weight64 = (np.asarray(a, np.float64) for a in (x, table, weight))
+    near = functools.partial(np.testing.assert_allclose, rtol=0.01 if dtype != np.float32 else 1e-5)
+    near(scores, x64 @ table64.T, atol=1e-5)
+    near(
+        np.asarray(by_x, np.float64), weight64 @ table64, atol=0.05 if by_x.itemsize == 2 else 1e-5
+    )
+    by_hand = np.einsum("bmv,bmd->vd", weight64, x64)
+    near(np.asarray(by_table, np.float64), by_hand, atol=0.05 if by_x.itemsize == 2 else 1e-5)
+
+
+def test_only_a_cpu_turns_the_gradient_of_the_word_table():
+    def gradient(x, table):
+        return jax.grad(lambda table: jnp.sin(word_scores(x, table)).sum())(table)
+
+    traced = jax.jit(gradient).trace(jnp.ones((B, M, D)), jnp.ones((V, D)))
+    for platform, turns in (("cpu", True), ("tpu", False), ("cuda", False)):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert ("optimization_barrier" in text) == turns, platform

@@ -5,10 +5,41 @@ Class attributes of a family's Config say how its heads differ: `head_activation
 """
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import ACTIVATIONS, dense, edge_initializer, layer_norm
+
+
+def _word_scores(x_BME, table_VE):
+    return jnp.einsum("...E,VE->...V", x_BME, table_VE, preferred_element_type=jnp.float32)
+
+
+@jax.custom_vjp
+def word_scores(x_BME, table_VE):
+    """Scores of all words by the word table: [..., E] to float32 [..., V]."""
+    return _word_scores(x_BME, table_VE)
+
+
+def _word_scores_backward(saved, gradient_BMV):
+    x_BME, table_VE = saved
+    _, transposed = jax.vjp(_word_scores, x_BME, table_VE)
+
+    def turned(gradient_BMV):
+        # On a CPU, XLA's product wants the gradient, the largest array of a step, turned from rows
+        # to columns, and computes it once more for that. Here the result is turned.
+        places = tuple(range(x_BME.ndim - 1))
+        table_EV = jnp.tensordot(x_BME, gradient_BMV, (places, places))
+        return jax.lax.optimization_barrier(table_EV).T.astype(table_VE.dtype)
+
+    table_gradient = jax.lax.platform_dependent(
+        gradient_BMV, cpu=turned, default=lambda gradient_BMV: transposed(gradient_BMV)[1]
+    )
+    return transposed(gradient_BMV)[0], table_gradient
+
+
+word_scores.defvjp(lambda *given: (_word_scores(*given), given), _word_scores_backward)
 
 
 class MaskedLMHead(nn.Module):

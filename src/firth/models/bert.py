@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from firth.errors import FirthError
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
+from firth.layers.heads import word_scores
 from firth.layers.products import transformer
 from firth.layers.transformer import (
     Stack,
@@ -203,7 +204,7 @@ class Body(nn.Module):
     def decode(self, x_BME):
         """Scores against the word embeddings: [..., E] to [..., V], accumulated in float32."""
         table_VE = self.word.embedding.astype(self.config.dtype)
-        return jnp.einsum("...E,VE->...V", x_BME, table_VE, preferred_element_type=jnp.float32)
+        return word_scores(x_BME, table_VE)
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)

@@ -14,6 +14,7 @@ from firth.errors import FirthError
 from firth.layers.attention import MASKED
 from firth.layers.causal import Stack, causal_mask, empty_cache
 from firth.layers.dropout import Dropout
+from firth.layers.heads import word_scores
 from firth.layers.products import transformer
 from firth.layers.transformer import check_body, initializer, layer_norm
 from firth.models import bert
@@ -169,7 +170,7 @@ class Body(nn.Module):
         """
         c = self.config
         table = self._matrix() if c.softmax_over_all else self.word.embedding.astype(c.dtype)
-        return jnp.einsum("...D,VD->...V", x_BMD, table, preferred_element_type=jnp.float32)
+        return word_scores(x_BMD, table)
 
     def _matrix(self):
         """Tokens and positions as one matrix [V + P, D], as in the 2018 code."""
