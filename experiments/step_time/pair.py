@@ -35,7 +35,7 @@ class Detection:
         """The discriminator's part of the pair's losses."""
         replaced = batch["tokens"] != batch["original"]
         out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
-        loss, measured = self.objective._detect(model, out.last, None, replaced, batch)
+        loss, measured = self.objective._detect(model, out.last, None, replaced, batch, train)
         return {"model": loss}, measured
 
 

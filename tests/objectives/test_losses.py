@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.quick import jit
+from sklearn.metrics import roc_auc_score
 
-from firth.objectives.losses import cross_entropy
+from firth.objectives.losses import cross_entropy, ranked_right
 
 C = 11
 
@@ -74,3 +75,14 @@ def test_the_gradient_of_the_weights_is_the_loss_of_each():
     gradient = jax.grad(lambda w: cross_entropy(logits, targets, w)[0])(jnp.asarray(weights))
     each = [numpy_cross_entropy(logits, targets, np.eye(7)[i])[0] for i in range(7)]
     np.testing.assert_allclose(gradient, each, rtol=1e-5)
+
+
+def test_ranks_are_the_area_under_the_roc_curve():
+    rng = np.random.default_rng(0)
+    logits = rng.integers(-3, 4, (8, 30)).astype(np.float32)  # many are equal
+    positive, weights = rng.random((8, 30)) < 0.2, (rng.random((8, 30)) < 0.7).astype(np.float32)
+    ranked, pairs = jit(ranked_right)(logits, positive, weights)
+    used = weights > 0
+    np.testing.assert_allclose(ranked / pairs, roc_auc_score(positive[used], logits[used]))
+    ranked, pairs = jit(ranked_right)(0 * logits, positive, weights)
+    assert 2 * ranked == pairs

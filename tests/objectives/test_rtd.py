@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from helpers.quick import jit
 from scipy.stats import chisquare
+from sklearn.metrics import roc_auc_score
 
 from firth.errors import FirthError
 from firth.models.model import bound, merge_params
@@ -266,6 +267,21 @@ def test_losses_against_numpy(clean):
         }
         for name, pair in expected.items():
             assert tuple(map(float, metrics[name])) == pair, name
+        if variant == "electra":  # of what is masked, almost all is replaced
+            area = roc_auc_score(replaced[where], detected[where])
+            np.testing.assert_allclose(np.divide(*metrics["rtd_auc"]), area, rtol=1e-6)
+
+
+def test_training_is_spared_the_ranking(clean):
+    objective = ReplacedTokens(MASKED, sharing="none")
+    model, params = made(objective)
+    batch = objective.corrupt(clean, jax.random.key(3))
+    for train in (True, False):
+        run = bound(model, lambda m, b, train=train: objective.losses(m, b, train=train))
+        _, metrics = jax.eval_shape(
+            lambda p, b, run=run: run(p, b, rngs={"dropout": jax.random.key(0)}), params, batch
+        )
+        assert ("rtd_auc" in metrics) != train
 
 
 def test_the_copy_mechanism_against_numpy(clean):

@@ -46,3 +46,28 @@ def _log_loss_backward(saved, gradients):
 
 
 log_loss.defvjp(_log_loss_forward, _log_loss_backward)
+
+
+def ranked_right(logits, positive, weights):
+    """Sum over pairs of a positive and a negative of how they are ranked, and the sum of all pairs.
+
+    A pair counts 1 if the positive has the greater logit, 1/2 if both are equal, so the ratio is
+    the area under the ROC curve: 1/2 for a constant.
+
+    Args:
+      logits: float [...].
+      positive: bool [...].
+      weights: float [...]; 0 leaves one out.
+
+    Returns:
+      Two float32 scalars.
+    """
+    logits_N, positives_N = logits.ravel(), (weights * positive).ravel()
+    negatives_N = weights.ravel() - positives_N
+    order_N = jnp.argsort(logits_N)
+    below_M = jnp.append(0.0, negatives_N[order_N].cumsum())
+    less_N, most_N = (
+        jnp.searchsorted(logits_N[order_N], logits_N, side=side) for side in ("left", "right")
+    )
+    ranked = positives_N * (below_M[less_N] + below_M[most_N]) / 2
+    return ranked.sum(), positives_N.sum() * negatives_N.sum()

@@ -19,7 +19,7 @@ from firth.errors import FirthError
 from firth.layers.products import Product, masked_words
 from firth.models.model import family
 from firth.objectives import mask, mlm
-from firth.objectives.losses import cross_entropy, log_loss
+from firth.objectives.losses import cross_entropy, log_loss, ranked_right
 from firth.objectives.objective import Objective, Sources
 from firth.objectives.sample import sample
 
@@ -249,7 +249,7 @@ class ReplacedTokens(Objective):
         replaced_BL = (filled_BL != batch["original"]) & batch["mask"]
         out = model.encoder(filled_BL, *texts, train=train)
         learn = self._detect if "rtd" in self.heads else self._predict
-        loss, measured = learn(model, out.last, filled_BL, replaced_BL, batch)
+        loss, measured = learn(model, out.last, filled_BL, replaced_BL, batch, train)
         metrics = {
             "generator_loss": (generator_loss, weights["generator"]),
             "generator_accuracy": (right, weights["generator"]),
@@ -261,8 +261,12 @@ class ReplacedTokens(Objective):
         }
         return {"generator": generator_loss, "model": loss}, metrics | measured
 
-    def _detect(self, model, hidden_BLD, filled_BL, replaced_BL, batch):
-        """Sum of the binary cross-entropies, and metrics, of detecting replaced tokens."""
+    def _detect(self, model, hidden_BLD, filled_BL, replaced_BL, batch, train):
+        """Sum of the binary cross-entropies, and metrics, of detecting replaced tokens.
+
+        Outside training there is the area under the ROC curve too, within each batch: what the
+        discriminator knows, even while it calls no token replaced.
+        """
         del filled_BL
         logits_BL = model.head("rtd")(hidden_BLD)
         weights_BL = batch["mask"].astype(jnp.float32)
@@ -274,16 +278,17 @@ class ReplacedTokens(Objective):
         losses_BL = jnp.logaddexp(0.0, jnp.where(replaced_BL, -logits_BL, logits_BL))
         loss, weight = (losses_BL * weights_BL).sum(), weights_BL.sum()
         hits = (weights_BL * (predicted_BL & replaced_BL)).sum()
-        return loss, {
+        ranked = {} if train else {"rtd_auc": ranked_right(logits_BL, replaced_BL, weights_BL)}
+        return loss, ranked | {
             "rtd_loss": (loss, weight),
             "rtd_accuracy": ((weights_BL * (predicted_BL == replaced_BL)).sum(), weight),
             "rtd_precision": (hits, (weights_BL * predicted_BL).sum()),
             "rtd_recall": (hits, (weights_BL * replaced_BL).sum()),
         }
 
-    def _predict(self, model, hidden_BLD, filled_BL, replaced_BL, batch):
+    def _predict(self, model, hidden_BLD, filled_BL, replaced_BL, batch, train):
         """Sum of the negative log-likelihoods, and metrics, of the original tokens."""
-        del replaced_BL
+        del replaced_BL, train
         if self.variant == "replace_mlm":
             logits_BPV = model.mlm(mask.gather(hidden_BLD, batch["positions"]))
             weights_BP = batch["target_weights"]
