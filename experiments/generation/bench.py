@@ -88,13 +88,13 @@ def torch_side(model, prompts, tokens):
     """The same with transformers."""
     import torch
 
-    ids = torch.tensor(prompts).long()
+    ids = torch.tensor(prompts).long().to(model.device)
     options = dict(max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False)
 
     def run():
         with torch.inference_mode():
             found = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-        return found[:, ids.shape[1] :].numpy(), []
+        return found[:, ids.shape[1] :].cpu().numpy(), []
 
     return run
 

@@ -25,7 +25,7 @@ def cells(tiny: bool, rounds: int) -> list[dict]:
     ]
 
 
-def measure(cell: dict, tiny: bool) -> dict:
+def measure(cell: dict, args) -> dict:
     """{"forward_ms", "both_ms"}: forward, and forward and backward; or why it is skipped."""
     import jax
     import jax.numpy as jnp

@@ -16,6 +16,7 @@ from pathlib import Path
 
 RESULTS = "results.jsonl"
 LATE = 5  # seconds between asking a process to end and ending it
+UNFINISHED = 75  # exit status of a cell that goes on in the next command
 SKIPPED, FAILED = "skipped", "failed"
 MEMORY = ("RESOURCE_EXHAUSTED", "OutOfMemoryError", "CUDA out of memory", "std::bad_alloc")
 # A cell of no known length starts only if so many seconds are left.
@@ -52,15 +53,21 @@ def remaining(cells: list[dict], rows: list[dict]) -> list[dict]:
     return [cell for cell in cells if not any(cell.items() <= row.items() for row in rows)]
 
 
-def run(stage: str, cells: list[dict], out: Path, deadline: float, tiny: bool) -> tuple[int, int]:
-    """Measure cells in turn until the deadline (of time.monotonic); (how many are left, failed)."""
+def run(
+    stage: str, cells: list[dict], out: Path, deadline: float, tiny: bool, options=()
+) -> tuple[int, int]:
+    """Measure cells in turn until the deadline (of time.monotonic); (how many are left, failed).
+
+    `options` are further arguments of run.py that cells need.
+    """
     left, failed = remaining(cells, read(out)), 0
     done = len(cells) - len(left)
     for cell in left:
         if deadline - time.monotonic() < LEAST[tiny]:
             break
         try:
-            found = in_process(stage, cell, out, deadline - time.monotonic(), tiny)
+            left_s = deadline - time.monotonic()
+            found = in_process(stage, cell, out, left_s, tiny, options)
         except OutOfTimeError:
             break
         write(out, {"stage": stage, **cell, **found})
@@ -74,11 +81,12 @@ def run(stage: str, cells: list[dict], out: Path, deadline: float, tiny: bool) -
     return late, failed
 
 
-def in_process(stage: str, cell: dict, out: Path, seconds: float, tiny: bool) -> dict:
+def in_process(stage: str, cell: dict, out: Path, seconds: float, tiny: bool, options=()) -> dict:
     """What run.py --cell prints of a cell, or why there is nothing; raises OutOfTimeError."""
     command = [sys.executable, str(Path(__file__).parent / "run.py"), "--out", str(out)]
     command += ["--stage", stage, "--cell", json.dumps(cell), "--seconds", f"{seconds:.0f}"]
     command += ["--tiny"] if tiny else []
+    command += options
     with (out / f"{stage}.log").open("ab") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, start_new_session=True
@@ -92,6 +100,8 @@ def in_process(stage: str, cell: dict, out: Path, seconds: float, tiny: bool) ->
         except BaseException:  # Ctrl-C: leave nothing behind that holds the device
             end(process)
             raise
+    if process.returncode == UNFINISHED:
+        raise OutOfTimeError
     if process.returncode == 0:
         return json.loads(printed.splitlines()[-1])
     with (out / f"{stage}.log").open("rb") as log:

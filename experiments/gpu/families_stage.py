@@ -1,8 +1,8 @@
 """Training steps of the other families beside PyTorch's, as steps_stage measures BERT's.
 
 Each side trains with its recipe's dropout of attention, so cuDNN's attention stands beside the
-plain way for ALBERT alone, which has none. DistilBERT (with its teacher), XLNet and GPT-2 have no
-side of PyTorch that does the same work yet.
+plain way for ALBERT alone, which has none. DistilBERT runs with its teacher on both sides. XLNet's
+attention in transformers is eager.
 """
 
 import steps_stage
@@ -10,16 +10,18 @@ import steps_stage
 FAMILIES = (  # recipe, rows, tokens, sides
     ("roberta.py:base", 128, 512, ("firth plain", "torch sdpa", "torch compile")),
     ("albert.py:base", 128, 512, ("firth plain", "firth cudnn", "torch sdpa", "torch compile")),
-    ("distilbert.py:base", 256, 128, ("firth plain",)),
+    ("distilbert.py:base", 256, 128, ("firth plain", "torch sdpa", "torch compile")),
     ("electra.py:small", 128, 128, ("firth plain", "torch sdpa", "torch compile")),
     ("electra.py:base", 256, 128, ("firth plain", "torch sdpa", "torch compile")),
     ("modernbert.py:base", 64, 512, ("firth plain", "torch sdpa", "torch compile")),
-    ("xlnet.py:base", 32, 512, ("firth plain",)),
-    ("gpt2.py:base", 64, 512, ("firth plain",)),
+    ("xlnet.py:base", 32, 512, ("firth plain", "torch eager", "torch compile")),
+    ("gpt2.py:base", 64, 512, ("firth plain", "torch sdpa", "torch compile")),
 )
 TINY = (
     ("electra.py:tiny", 2, 16, ("firth plain", "torch sdpa")),
-    ("gpt2.py:tiny", 2, 16, ("firth plain",)),
+    ("gpt2.py:tiny", 2, 16, ("firth plain", "torch sdpa")),
+    ("distilbert.py:tiny", 2, 16, ("firth plain", "torch sdpa")),
+    ("xlnet.py:tiny", 2, 16, ("torch eager",)),
 )
 measure = steps_stage.measure
 

@@ -48,12 +48,12 @@ def step_cell(recipe: str, rows: int, length: int, side: str, rate: float, numbe
     return {**fields, "round": number}
 
 
-def measure(cell: dict, tiny: bool) -> dict:
+def measure(cell: dict, args) -> dict:
     """{"tflops"} of a product; {"step_ms", "tokens_s", "tflops", "gib", ...} of a step."""
     if "product" in cell:
         return {"tflops": round(product_rate(*cell["product"]) / 1e12, 3)}
     side, way = cell["side"].split()
-    return firth_step(cell, way, tiny) if side == "firth" else torch_step(cell, way, tiny)
+    return firth_step(cell, way, args.tiny) if side == "firth" else torch_step(cell, way, args.tiny)
 
 
 def product_rate(m: int, k: int, n: int) -> float:
@@ -89,24 +89,23 @@ def recipe_of(cell: dict, way: str, tiny: bool):
     return read_recipe(f"{cell['recipe']}{joint}length={cell['length']}", overrides)
 
 
-def firth_step(cell: dict, way: str, tiny: bool) -> dict:
-    """Time and memory of the step that `firth train` compiles, and seconds to compile it."""
+def program_of(cell: dict, way: str, tiny: bool, **fields):
+    """(the program of `firth train`, what it was outlined from, rows of random tokens) of a cell.
+
+    `fields` are of the model section. Raises FirthError where the way is not to be had here.
+    """
     import jax
     import numpy as np
 
-    from firth.errors import FirthError
     from firth.layers.transformer import choose_attention
-    from firth.planning.flops import update_flops
     from firth.run.outline import FREE, outline
     from firth.run.program import lay_out
     from firth.training.partition import create_mesh
 
     jax.config.update("jax_threefry_partitionable", True)  # as in training
     config = recipe_of(cell, way, tiny)
-    try:
-        choose_attention(config.model)
-    except FirthError as error:
-        return {"skipped": str(error)}
+    config.model.update(fields)
+    choose_attention(config.model)
     outlined, mesh = outline(config), create_mesh(devices=jax.devices()[:1])
     program = lay_out(outlined.model, outlined.objective, config, config.steps, mesh)
     draw = np.random.default_rng(0)
@@ -114,7 +113,21 @@ def firth_step(cell: dict, way: str, tiny: bool) -> dict:
     for name in rows.keys() & {"tokens", "targets"}:
         shape, kind = rows[name].shape, rows[name].dtype
         rows[name] = draw.integers(FREE, config.model.vocab_size, shape).astype(kind)
-    rows, holder = jax.device_put(rows), [program.init()]
+    return program, outlined, jax.device_put(rows)
+
+
+def firth_step(cell: dict, way: str, tiny: bool) -> dict:
+    """Time and memory of the step that `firth train` compiles, and seconds to compile it."""
+    import jax
+
+    from firth.errors import FirthError
+    from firth.planning.flops import update_flops
+
+    try:
+        program, outlined, rows = program_of(cell, way, tiny)
+    except FirthError as error:
+        return {"skipped": str(error)}
+    holder = [program.init()]
     began = time.perf_counter()
     compiled = program.step.lower(holder[0], rows).compile()
     compile_s = time.perf_counter() - began
@@ -137,21 +150,19 @@ def torch_step(cell: dict, way: str, tiny: bool) -> dict:
     """The same of transformers' model: eager attention, SDPA, or SDPA under torch.compile."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave the memory to torch
     import torch
-    from bench import torch_side
+    import torch_steps
 
     device = "cpu" if tiny else "cuda"
-    vocabulary = 2048 if tiny else VOCABULARY
     compiler = None
     if way == "compile":
         compiler = "eager" if tiny else "inductor"  # without a C++ compiler, and in seconds
-    step = torch_side(
-        cell["recipe"],
-        *(cell["rows"], cell["length"], vocabulary),
+    step = torch_steps.build(
+        cell,
+        recipe_of(cell, "plain", tiny),
+        attention="eager" if way == "eager" else "sdpa",
         bf16=not tiny,
         device=device,
-        attention="eager" if way == "eager" else "sdpa",
         compiler=compiler,
-        attention_dropout=cell["rate"],
         wait=False,
     )
     began = time.perf_counter()

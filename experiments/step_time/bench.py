@@ -157,9 +157,6 @@ def torch_side(
         generator.electra.embeddings = model.electra.embeddings
         generator.generator_lm_head.weight = model.electra.embeddings.word_embeddings.weight
         parameters = list({id(p): p for m in (model, generator) for p in m.parameters()}.values())
-    rate = config.optimizer.weight_decay
-    fused = {"fused": True} if device != "cpu" else {}
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=rate, **fused)
     tokens, labels, chosen, masked = (x.to(device) for x in (tokens, labels, chosen, masked))
     common, extra = ({k: x.to(device) for k, x in each.items()} for each in (common, extra))
 
@@ -173,6 +170,18 @@ def torch_side(
         replaced = (filled != tokens).long()
         return out.loss + 50 * model(input_ids=filled, labels=replaced, **common).loss
 
+    return torch_step(
+        losses, parameters, config, bf16=bf16, device=device, compiler=compiler, wait=wait
+    )
+
+
+def torch_step(losses, parameters, config, *, bf16, device="cpu", compiler=None, wait=True):
+    """A function that runs one step on the loss that `losses` computes; options as `torch_side`."""
+    import torch
+
+    rate = config.optimizer.weight_decay
+    fused = {"fused": True} if device != "cpu" else {}
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=rate, **fused)
     forward = torch.compile(losses, backend=compiler) if compiler else losses
 
     def run():

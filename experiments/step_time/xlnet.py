@@ -14,15 +14,15 @@ import json
 import os
 import statistics
 
-from bench import THREADS, described, firth_side, inputs, timed
+from bench import THREADS, described, firth_side, inputs, timed, torch_step
 
 
-def torch_side(size, batch, length, vocab):
-    """The same work with transformers and torch.optim.AdamW."""
+def torch_side(size, batch, length, vocab, *, bf16=False, device="cpu", compiler=None, wait=True):
+    """The same work with transformers and torch.optim.AdamW; options as `bench.torch_side`."""
     import torch
     from transformers import XLNetConfig, XLNetLMHeadModel
 
-    _, spec, objective = described(f"xlnet.py:{size},length={length}", length, vocab)
+    config, spec, objective = described(f"xlnet.py:{size},length={length}", length, vocab)
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     model = XLNetLMHeadModel(
@@ -39,7 +39,8 @@ def torch_side(size, batch, length, vocab):
             bi_data=True,
             use_mems_train=True,
         )
-    ).train()
+    )
+    model = model.train().to(device)
     tokens = torch.from_numpy(inputs(batch, length, vocab)).long()
     segments = (torch.arange(length) >= length // 2).long().expand(batch, -1)
     predicted = objective.max_predictions
@@ -48,29 +49,27 @@ def torch_side(size, batch, length, vocab):
     rank.scatter_(1, chosen, 1 + torch.stack([torch.randperm(predicted) for _ in range(batch)]))
     blocked = ((rank[:, None] >= rank[:, :, None]) & (rank[:, None] > 0)).float()
     mapping = torch.nn.functional.one_hot(chosen, length).float()
-    memory = torch.zeros(objective.memory, batch, spec["hidden_size"])
+    memory = torch.zeros(objective.memory, batch, spec["hidden_size"], device=device)
     memories = [memory] * spec["num_layers"]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
+    given = dict(
+        input_ids=tokens,
+        token_type_ids=segments,
+        perm_mask=blocked,
+        target_mapping=mapping,
+        labels=tokens.gather(1, chosen),
+    )
+    given = {name: value.to(device) for name, value in given.items()}
 
-    def run():
+    def losses():
         nonlocal memories
-        optimizer.zero_grad(set_to_none=True)
-        out = model(
-            input_ids=tokens,
-            token_type_ids=segments,
-            perm_mask=blocked,
-            target_mapping=mapping,
-            mems=memories,
-            use_mems=True,
-            labels=tokens.gather(1, chosen),
-        )
-        out.loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        memories = out.mems
-        return float(out.loss.detach())
+        out = model(**given, mems=memories, use_mems=True)
+        memories = [memory.detach() for memory in out.mems]
+        return out.loss
 
-    return run
+    parameters = list(model.parameters())
+    return torch_step(
+        losses, parameters, config, bf16=bf16, device=device, compiler=compiler, wait=wait
+    )
 
 
 def main():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_a_cell_is_measured_once_and_a_failed_one_again(cells, tmp_path, monkeyp
     assert cells.remaining(wanted, cells.read(tmp_path)) == wanted[2:]
     asked = []
 
-    def measure(stage, cell, out, seconds, tiny):
+    def measure(stage, cell, *_):
         asked.append(cell["n"])
         return {"failed": "again"} if cell["n"] == 2 else {"ms": 3.0}
 
@@ -51,7 +52,7 @@ def test_a_half_written_line_is_dropped_and_the_next_is_whole(cells, tmp_path):
 
 
 def test_what_is_measured_is_kept_when_time_is_over(cells, tmp_path, monkeypatch, capsys):
-    def measure(stage, cell, out, seconds, tiny):
+    def measure(stage, cell, *_):
         if cell["n"]:
             raise cells.OutOfTimeError
         return {"ms": 1.0}
@@ -82,21 +83,136 @@ def run(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
+def write_data(folder: Path) -> list:
+    """A small text and a small CoLA, and the flags that name them."""
+    words = ["the", "a", "vase", "broke", "man", "house", "old", "ran", "sat", "at", "her", "of"]
+
+    def sentence(i):
+        return " ".join(words[(i * k + k * k) % len(words)] for k in range(3, 9))
+
+    (folder / "CoLA").mkdir()
+    documents = ["\n".join(f"{sentence(6 * i + j)} ." for j in range(6)) for i in range(120)]
+    (folder / "corpus.txt").write_text("\n\n".join(documents))
+    for split, count in (("train", 24), ("dev", 8)):
+        lines = [f"x\t{int(i % 3 > 0)}\t\t{sentence(i)}\n" for i in range(count)]
+        (folder / "CoLA" / f"{split}.tsv").write_text("".join(lines))
+    (folder / "CoLA" / "test.tsv").write_text(f"index\tsentence\n0\t{sentence(0)}\n")
+    return ["--corpus", folder / "corpus.txt", "--glue", folder]
+
+
 @pytest.mark.slow
 def test_every_stage_runs_on_a_cpu(tmp_path):
-    done = run("--out", tmp_path, "--tiny")
+    given = ["--out", tmp_path, "--tiny", *write_data(tmp_path)]
+    done = run(*given)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert {row["stage"] for row in rows} == {"attention", "steps", "families"}
+    stages = {"attention", "steps", "families", "inference", "pretrain"}
+    assert {row["stage"] for row in rows} == stages
     without = [row for row in rows if "skipped" in row]
     assert all("no NVIDIA GPU" in row["skipped"] for row in without)
     assert all("cudnn" in (row.get("way") or row["side"]) for row in without)
+    figures = ("both_ms", "step_ms", "tflops", "texts_s", "tokens_s", "compile_s", "tokens")
     for row in rows:
-        named = "both_ms", "step_ms", "tflops"
-        assert row in without or any(row.get(name, 0) > 0 for name in named)
-    again = run("--out", tmp_path, "--tiny")
+        known = any(row.get(name, 0) > 0 for name in (*figures, "steps"))
+        assert row in without or known or row["part"] in ("majority", "tune")
+    parts = [row for row in rows if row["stage"] == "pretrain"]
+    assert parts[1]["steps"] == parts[1]["of"] == 8 and parts[1]["heldout"]["mlm_loss"] > 0
+    assert parts[2]["dev"]["accuracy"] == 0.625  # 5 of 8 are acceptable, as most of train are
+    assert [row["weights"] for row in parts if "mean" in row] == ["pretrained", "random"]
+    again = run(*given)
     assert again.returncode == 0 and "{" not in again.stdout.partition("\n")[2]
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == len(rows)
+    shown = subprocess.run([sys.executable, KIT / "table.py", tmp_path], capture_output=True)
+    assert shown.returncode == 0 and "bert.py:tiny, random" in shown.stdout.decode()
+
+
+def test_a_stage_without_its_data_is_skipped_with_the_reason(tmp_path):
+    stage = load("pretrain_stage")
+    lacking = SimpleNamespace(corpus=[tmp_path / "text"], glue=tmp_path)
+    said = f"no {tmp_path / 'text'}; give --corpus FILE ... and --glue DIR"
+    assert stage.lacks(lacking) == said
+    (tmp_path / "text").touch()
+    assert stage.lacks(lacking) == ""
+
+
+def test_a_run_ends_after_its_minutes_in_however_many_stages(tmp_path, monkeypatch):
+    stage, clock, limits = load("pretrain_stage"), [0.0], []
+    monkeypatch.setattr(stage.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stage, "GPU", {})
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text('{"steps": 12000}')
+    told = '{"step": 700, "heldout/mlm_loss": 3.5}'
+    monkeypatch.setattr(stage.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=told))
+
+    def firth(args, *argv, limit):
+        limits.append(limit)
+        clock[0] += min(limit, 500.0)  # a stage of 500 seconds
+
+    monkeypatch.setattr(stage, "firth", firth)
+    args = SimpleNamespace(work=tmp_path, pretrain_minutes=20.0, tiny=False)
+    cell = {"part": "pretrain", "recipe": "bert.py:small"}
+    assert stage.pretrain(cell, args) is None and stage.pretrain(cell, args) is None
+    found = stage.pretrain(cell, args)
+    assert limits == [1200.0, 700.0, 200.0]
+    assert found == {"steps": 700, "of": 12000, "minutes": 20.0, "heldout": {"mlm_loss": 3.5}}
+
+
+def test_what_goes_on_in_the_next_command_is_not_written(cells, tmp_path, monkeypatch):
+    monkeypatch.setattr(cells.sys, "executable", "false")  # ends with 1
+    assert cells.in_process("pretrain", {}, tmp_path, 9, True) == {
+        "failed": "the process ended with 1"
+    }
+    script = tmp_path / "unfinished"
+    script.write_text("#!/bin/sh\nexit 75\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(cells.sys, "executable", str(script))
+    with pytest.raises(cells.OutOfTimeError):
+        cells.in_process("pretrain", {}, tmp_path, 9, True)
+
+
+def step(side: str, ms: float, recipe="bert.py:base", length=512, rate=0.0, **fields) -> dict:
+    row = {"device": "x", "recipe": recipe, "length": length, "rows": 128, "rate": rate}
+    row |= {"side": side, "round": 0, "step_ms": ms, "gib": 1.0, "compile_s": 9.0}
+    return row | {"tokens_s": 1000 * 128 * length / ms, "tflops": 40000 / ms} | fields
+
+
+def test_the_table_says_which_goals_are_met(tmp_path, capsys, monkeypatch):
+    table = load("table")
+    rows = [
+        {"device": "x", "product": [8192] * 3, "tflops": 800.0},
+        *(step("firth cudnn", ms) for ms in (76.0, 80.0, 90.0)),
+        step("firth plain", 160.0),
+        step("torch sdpa", 100.0),
+        step("torch eager", 200.0),
+        step("firth plain", 160.0, rate=0.1),
+        step("torch sdpa", 176.0, rate=0.1),
+        step("firth plain", 8.0, "electra.py:small", 128),
+        {"device": "x", "recipe": "bert.py:base", "side": "torch compile", "skipped": "no memory"},
+        {"device": "x", "compile": "bert.py:base", "scan": True, "failed": "once"},
+        {"device": "x", "compile": "bert.py:base", "scan": True, "trace_s": 1, "compile_s": 2}
+        | {"cached_s": 0.5},
+    ]
+    steps = table.Steps(rows)
+    verdicts = {line[0]: line[2:] for line in table.goals(steps)[1:]}
+    base = "bert base, 512 tokens, dropout of attention "
+    assert verdicts[base + "0"] == ["0.819 M tokens/s", "**met**"]
+    assert verdicts[base + "0, best PyTorch"] == ["1.25 x", "**met**"]
+    assert verdicts[base + "0.1"] == ["0.41 M tokens/s", "**not met**"]
+    assert verdicts[base + "0.1, best PyTorch"] == ["1.1 x", "**not met**"]
+    assert verdicts["ELECTRA-small, the paper's 1M steps of 128 x 128"] == ["2.22 h", "**met**"]
+    assert verdicts["bert large, 512 tokens"] == ["", "not measured"]
+    lines = {line[4]: line for line in steps.table()[1:5]}
+    assert lines["firth cudnn"][7:9] == ["1.25 x", "62%"]  # 40 TFLOP in 80 ms, of 800 TFLOP/s
+    assert lines["torch eager"][7:9] == ["0.50 x", "25%"]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(sys, "argv", ["table.py", str(tmp_path)])
+    assert table.main() == 0
+    shown = capsys.readouterr().out
+    assert "| bert.py:base torch compile | no memory |" in shown
+    assert "| bert.py:base | True |  | 1 | 2 | 0.5 |" in shown and "once" not in shown
+    monkeypatch.setattr(sys, "argv", ["table.py", str(tmp_path / "none")])
+    assert table.main() == 2
+    assert "has no results" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -106,5 +222,6 @@ def test_what_the_user_can_mend_ends_the_command(tmp_path):
     assert found.stderr == "run.py: JAX sees no GPU but cpu; --tiny tries the stages on a CPU\n"
     assert run("--out", tmp_path, "--minutes", "0").returncode == 2
     assert run("--out", tmp_path, "--stage", "flight").returncode == 2
+    assert run("--out", tmp_path, "--glue", tmp_path / "none").returncode == 2
     (tmp_path / "file").touch()
     assert run("--out", tmp_path / "file" / "x", "--tiny").returncode == 2
