@@ -78,6 +78,7 @@ def model(family: str, **fields) -> dict:
     """The model section of a family."""
     every = dict(
         vocab_size=0,  # 0: that of the tokenizer
+        attention="plain",  # "cudnn": NVIDIA's kernels, in 16 bits; "auto": where they are right
     )
     return execution(family=family, **every | fields)
 
@@ -86,7 +87,6 @@ def bert_like(family: str, **fields) -> dict:
     """The model section of a family with BERT's layers."""
     every = dict(
         fused_attention=False,  # True: TPU kernels, for rows of 512 or 1,024 tokens
-        attention="plain",  # "cudnn": NVIDIA's kernels, in 16 bits; "auto": where they are right
     )
     return model(family, **every | fields)
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from firth.errors import FirthError
-from firth.layers import cudnn
+from firth.layers import cudnn, transformer
 from firth.layers.attention import MASKED, MultiHeadAttention, check_cudnn, mask_to_bias
 from firth.layers.transformer import choose_attention
-from firth.models import bert
+from firth.models import bert, gpt, gpt2, modernbert, xlnet
 
 B, L, H, K = 3, 12, 2, 16
 CALLS = {"__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"}
@@ -63,17 +63,22 @@ def arrays(shape=(B, L, H, K), dtype="float32"):
 PADDING = np.arange(L) < np.array([[L], [5], [8]])
 BLOCK_BL = np.array([[0] * 5 + [1] * 7, [0] * 12, [0] * 3 + [1] * 3 + [2] * 6])
 BLOCKS = BLOCK_BL[:, :, None] == BLOCK_BL[:, None]
+EARLIER = np.tri(L, dtype=bool)
 
 
-@pytest.mark.parametrize("mask", ["padding", "blocks", "shared blocks"])
+@pytest.mark.parametrize("mask", ["padding", "blocks", "shared blocks", "causal"])
 def test_equals_float64_with_its_gradients(stand_in, mask):
     q, k, v, dout = arrays()
-    if mask == "padding":
+    causal = mask == "causal"
+    if causal:
+        seen = PADDING[:, None] & EARLIER
+        bias = jnp.where(seen, 0.0, MASKED)[:, None]
+    elif mask == "padding":
         seen, bias = np.repeat(PADDING[:, None], L, 1), mask_to_bias(PADDING)
     else:
         seen = BLOCKS if mask == "blocks" else np.repeat(BLOCKS[:1], B, 0)
         bias = jnp.where(seen if mask == "blocks" else seen[:1], 0.0, MASKED)[:, None]
-    out, pull = jax.vjp(lambda q, k, v: cudnn.attend(q, k, v, bias), q, k, v)
+    out, pull = jax.vjp(lambda q, k, v: cudnn.attend(q, k, v, bias, causal=causal), q, k, v)
     for got, expected in zip((out, *pull(dout)), reference(q, k, v, seen, dout), strict=True):
         np.testing.assert_allclose(got, expected, atol=2e-5)
 
@@ -99,6 +104,54 @@ def test_a_layer_computes_the_same_either_way(stand_in):
         np.testing.assert_allclose(one.astype("float32"), two.astype("float32"), atol=0.02)
 
 
+def test_causal_attention_reads_no_array_of_the_size_of_the_scores(stand_in, monkeypatch):
+    given, attention = [], jax.nn.dot_product_attention
+    monkeypatch.setattr(
+        jax.nn, "dot_product_attention", lambda *a, **o: given.append(o) or attention(*a, **o)
+    )
+    q, k, v, _ = arrays()
+    bias = jnp.where(PADDING[:, None] & EARLIER, 0.0, MASKED)[:, None]
+    cudnn.attend(q, k, v, bias, causal=True)
+    assert given[0]["is_causal"] and "bias" not in given[0]
+    assert list(given[0]["key_value_seq_lengths"]) == [12, 5, 8]
+
+
+FAMILIES = {"gpt": gpt, "gpt2": gpt2, "modernbert": modernbert}
+
+
+def family_config(family, **fields):
+    sizes = dict(vocab_size=64, num_layers=4, hidden_size=32, num_heads=2, intermediate_size=48)
+    sizes |= {"window": 4} if family == "modernbert" else {}
+    still = dict(attention="cudnn", attention_dropout=0.0, dropout=0.0)
+    still |= {} if family == "modernbert" else {"embedding_dropout": 0.0}
+    return FAMILIES[family].Config(**sizes | still | fields)
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_computes_the_same_either_way(stand_in, monkeypatch, family, scan):
+    monkeypatch.setattr(cudnn, "unfit", lambda *_: "")  # the stand-in computes in 32 bits
+    taken, attend = [], cudnn.attend
+    monkeypatch.setattr(cudnn, "attend", lambda *a, **o: taken.append(o) or attend(*a, **o))
+    tokens = jax.random.randint(jax.random.key(1), (B, L), 0, 64)
+    bodies = [
+        FAMILIES[family].Body(family_config(family, attention=way, scan=scan))
+        for way in ("plain", "cudnn")
+    ]
+    params = bodies[0].init(jax.random.key(2), tokens)
+    dout = jax.random.normal(jax.random.key(3), (B, L, 32))
+
+    def loss(params, body):
+        last = body.apply(params, tokens, None, PADDING, train=True).last
+        return (last * dout).sum(), last
+
+    results = [jax.value_and_grad(loss, has_aux=True)(params, body) for body in bodies]
+    assert taken and all(o.get("causal", False) == ("gpt" in family) for o in taken)
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4), *results
+    )
+
+
 def bert_config(**fields):
     sizes = dict(vocab_size=64, num_layers=2, hidden_size=128, num_heads=2, intermediate_size=64)
     running = dict(attention="cudnn", dtype="bfloat16", attention_dropout=0.0)
@@ -107,7 +160,8 @@ def bert_config(**fields):
 
 def calls(config) -> set[str]:
     """The calls of cuDNN in the program of an encoder's gradient, for a GPU."""
-    encoder, tokens = bert.Body(config), jnp.ones((2, 16), jnp.int32)
+    body = next(f.Body for f in (bert, *FAMILIES.values()) if isinstance(config, f.Config))
+    encoder, tokens = body(config), jnp.ones((2, 16), jnp.int32)
     params = jax.eval_shape(encoder.init, jax.random.key(0), tokens)
 
     def loss(params):
@@ -121,6 +175,27 @@ def calls(config) -> set[str]:
 @pytest.mark.parametrize("fields", [{}, {"scan": True}, {"scan": True, "remat": "all_dots"}])
 def test_the_program_of_a_gpu_calls_cudnn(gpu, fields):
     assert calls(bert_config(**fields)) == CALLS
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_programs_of_other_families_do(gpu, family, scan):
+    local = {"__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"}
+    expected = CALLS | local if family == "modernbert" else CALLS
+    assert calls(family_config(family, dtype="bfloat16", scan=scan)) == expected
+
+
+def test_steps_with_a_cache_are_plain(gpu):
+    config = family_config("gpt2", dtype="bfloat16")
+    encoder, tokens = gpt2.Body(config), jnp.ones((2, 4), jnp.int32)
+    params = jax.eval_shape(encoder.init, jax.random.key(0), tokens)
+
+    def step(params):
+        cache, visible = gpt.empty_cache(config, 2, 16), jnp.ones((2, 4, 16), bool)
+        return encoder.apply(params, tokens, tokens, visible, cache, 0, method="extend")[0]
+
+    text = jax.jit(step).trace(params).lower(lowering_platforms=("cuda",)).as_text()
+    assert "__cudnn" not in text
 
 
 def test_no_other_program_does(gpu, monkeypatch):
@@ -171,14 +246,41 @@ def test_a_run_takes_what_agrees_with_the_plain_way(stand_in, caplog):
         assert f"model.attention={wanted} takes cudnn, right on this" in caplog.text
 
 
-@pytest.mark.parametrize("mask", ["padding", "blocks"])
+@pytest.mark.parametrize("family", ["xlnet", "transformer_xl"])
+def test_families_with_relative_positions_are_refused_with_the_reason(stand_in, caplog, family):
+    section = dict(vars(xlnet.Config(attention="cudnn", dtype="bfloat16")), family=family)
+    said = "cudnn: it adds no term for relative positions .*; set model.attention=plain$"
+    with pytest.raises(FirthError, match=said):
+        choose_attention(section)
+    caplog.set_level(logging.INFO, "firth")
+    assert choose_attention(section | {"attention": "auto"}) == "plain"
+    assert "takes the plain way: it adds no term for relative positions" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("family", "masks"),
+    [
+        ("bert", ["padding"]),
+        ("gpt", ["causal"]),
+        ("gpt2", ["causal"]),
+        ("modernbert", ["padding", "window"]),
+    ],
+)
+def test_a_run_checks_the_masks_of_its_family(stand_in, monkeypatch, family, masks):
+    checked = []
+    monkeypatch.setattr(transformer, "check_cudnn", lambda *a: checked.extend(a[2]) or "")
+    assert choose_attention(dict(vars(bert_config()), family=family)) == "cudnn"
+    assert checked == masks
+
+
+@pytest.mark.parametrize("mask", ["padding", "blocks", "causal", "window"])
 def test_a_wrong_kernel_is_seen(stand_in, monkeypatch, mask):
     assert check_cudnn("bfloat16", 64, (mask,)) == ""
     attend = cudnn.attend
     wrong_ways = {
-        "output": lambda q, k, v, bias: attend(q, k, v, jnp.zeros_like(bias)),
-        "dk": lambda q, k, v, bias: attend(q, jax.lax.stop_gradient(k), v, bias),
-        "dq": lambda q, k, v, bias: attend(jax.lax.stop_gradient(q), k, v, bias),
+        "output": lambda q, k, v, bias, causal: attend(q, k, v, jnp.zeros_like(bias)),
+        "dk": lambda q, k, *rest, **o: attend(q, jax.lax.stop_gradient(k), *rest, **o),
+        "dq": lambda q, *rest, **o: attend(jax.lax.stop_gradient(q), *rest, **o),
     }
     for name, way in wrong_ways.items():
         monkeypatch.setattr(cudnn, "attend", way)
@@ -187,7 +289,7 @@ def test_a_wrong_kernel_is_seen(stand_in, monkeypatch, mask):
 
 
 def test_a_kernel_that_fails_is_no_reason_to_stop(stand_in, monkeypatch):
-    def failing(*_):
+    def failing(*_, **__):
         raise RuntimeError("cuDNN\nis not detected.")
 
     monkeypatch.setattr(cudnn, "attend", failing)
@@ -203,6 +305,6 @@ def test_an_unknown_way_is_refused():
 
 
 def test_the_kernels_of_this_device():
-    for mask in ("padding", "blocks"):
+    for mask in ("padding", "blocks", "causal", "window"):
         fails = check_cudnn("bfloat16", 64, (mask,))
         assert not fails if cudnn.on_cuda() else fails.startswith(f"with {mask} it fails: ")

@@ -92,20 +92,25 @@ def check_fused():
 def check_cudnn(dtype, width: int, masks: tuple[str, ...] = ("padding",)) -> str:
     """What cuDNN's attention computes on this device otherwise than the plain way, or "".
 
-    It runs both once for each of some masks: "padding", and "blocks" (texts packed into a row, each
-    seeing itself alone). `width` is that of a head.
+    It runs both once for each of some masks: "padding", "blocks" (texts packed into a row, each
+    seeing itself alone), "causal" (with padding) and "window" (the tokens nearby, with padding).
+    `width` is that of a head.
     """
     L = 64
     first_L = jnp.where(jnp.arange(L) < L // 2 + 3, 0, 1)  # the text that each token is of
-    biases = {
-        "padding": mask_to_bias(jnp.stack([jnp.ones(L, bool), first_L == 0])),
-        "blocks": jnp.where(first_L[:, None] == first_L, 0.0, MASKED)[None, None],
+    real_BL, place_L = jnp.stack([jnp.ones(L, bool), first_L == 0]), jnp.arange(L)
+    near_LM = abs(place_L[:, None] - place_L) <= L // 8
+    seen = {
+        "padding": real_BL[:, None],
+        "blocks": (first_L[:, None] == first_L)[None],
+        "causal": real_BL[:, None] & (place_L[:, None] >= place_L),
+        "window": real_BL[:, None] & near_LM,
     }
     for mask in masks:
-        bias = biases[mask]
+        bias, causal = jnp.where(seen[mask], 0.0, MASKED)[:, None], mask == "causal"
 
-        def kernels(q, k, v, _, bias=bias):
-            return cudnn.attend(q, k, v, bias)
+        def kernels(q, k, v, _, bias=bias, causal=causal):
+            return cudnn.attend(q, k, v, bias, causal=causal)
 
         try:
             wrong = _differing(kernels, (2, L, 2, width), dtype, bias, 0.0)
@@ -186,10 +191,8 @@ class MultiHeadAttention(nn.Module):
         if self.fused and fused.applies(q_BLHK.shape, k_BMHK.shape, jnp.shape(bias)):
             out_BLHK = fused.attend(q_BLHK, k_BMHK, v_BMHK, bias, dropout, train=train)
             probs_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)  # compiled only where it is used
-        elif self.kernels == "cudnn" and cudnn.on_cuda():
-            if why := cudnn.unfit(self.dtype, K, self.dropout if train else 0.0):
-                raise FirthError(f"model.attention=cudnn: {why}; or set model.attention=plain")
-            out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, jnp.asarray(bias, jnp.float32))
+        elif cudnn.taken(self.kernels, self.dtype, K, self.dropout if train else 0.0):
+            out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, bias)
             probs_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
         else:
             out_BLHK, probs_BHLM = attend(scores_BHLM, v_BMHK, dropout, train=train)

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from firth.layers import cudnn
 from firth.layers.attention import attend
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import (
@@ -63,12 +64,19 @@ class CausalAttention(nn.Module):
                 jax.lax.dynamic_update_slice_in_dim(old, new, slot, axis=2)
                 for old, new in zip(past, (k_BHMK, v_BHMK), strict=True)
             )
+        q_BHLK = q_BHLK * K**-0.5
         scores_BHLM = jnp.einsum(
-            "BHLK,BHMK->BHLM", q_BHLK * K**-0.5, k_BHMK, preferred_element_type=jnp.float32
+            "BHLK,BHMK->BHLM", q_BHLK, k_BHMK, preferred_element_type=jnp.float32
         )
         dropout = Dropout(c.attention_dropout)
         v_BMHK = v_BHMK.swapaxes(1, 2)
-        out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, dropout, train=train)
+        rate = c.attention_dropout if train else 0.0
+        if past is None and cudnn.taken(c.attention, c.dtype, K, rate):
+            q_BLHK, k_BMHK = (x.swapaxes(1, 2) for x in (q_BHLK, k_BHMK))
+            out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, bias, causal=True)
+            probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)  # compiled where it is used
+        else:
+            out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, dropout, train=train)
         out_BLD = dense(c, D, "output", init=initializer(c, c.residual_scale))(
             out_BLHK.reshape(B, L, D)
         )

@@ -11,29 +11,39 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import get_abstract_mesh
 
+from firth.errors import FirthError
+
 DTYPES = "bfloat16", "float16"
 WIDEST, MULTIPLE = 128, 8  # of heads, on every GPU that cuDNN's kernels know
 
 
-def attend(q_BLHK, k_BMHK, v_BMHK, bias):
+def attend(q_BLHK, k_BMHK, v_BMHK, bias, *, causal: bool = False):
     """Softmax of `q k + bias` over the keys, and the sum of the values so weighted.
 
     Returns [B, L, H, K]. The queries come scaled. The bias, float32, hides keys; it is a constant.
-    Its shape says how it reaches the kernels:
+    With `causal` each query sees no later key, whatever the bias says: the kernels leave such keys
+    out, and of the bias the last query's row is read, which hides padding alone.
+
+    The shape of the bias says how it reaches the kernels:
 
     - [B or 1, 1, 1, M], padding: as the number of keys of each row, which cost nothing. So what a
       row hides must be at its end, and a row with holes becomes nan. A row without any key sees its
       first.
-    - [B or 1, 1, L, M], such as blocks on the diagonal: as an array that the kernels read.
+    - [B or 1, 1, L, M], such as blocks on the diagonal or local windows: as an array that the
+      kernels read. (Their own windows are causal, and end at the query.)
     """
     (B, L, _, _), M = q_BLHK.shape, k_BMHK.shape[1]
+    bias = jnp.asarray(bias, jnp.float32)
+    if causal:
+        bias = bias[:, :, -1:]
     if bias.shape[2] > 1:
         bias_B1LM = jnp.broadcast_to(bias, (B, 1, L, M)).astype(q_BLHK.dtype)
         return _call(q_BLHK, k_BMHK, v_BMHK, bias=jax.lax.stop_gradient(bias_B1LM))
     seen_BM = jnp.broadcast_to(bias[:, 0, 0] == 0, (B, M))
     keys_B = seen_BM.sum(-1, dtype=jnp.int32)
     whole_B = (seen_BM == (jnp.arange(M) < keys_B[:, None])).all(-1)
-    out_BLHK = _call(q_BLHK, k_BMHK, v_BMHK, key_value_seq_lengths=jnp.maximum(keys_B, 1))
+    keys_B = jnp.maximum(keys_B, 1)
+    out_BLHK = _call(q_BLHK, k_BMHK, v_BMHK, key_value_seq_lengths=keys_B, is_causal=causal)
     return jnp.where(whole_B[:, None, None, None], out_BLHK, jnp.nan)
 
 
@@ -58,6 +68,19 @@ def unfit(dtype, width: int, dropout: float) -> str:
             f"train without it (it is {dropout:g})"
         )
     return ""
+
+
+def taken(kernels: str, dtype, width: int, dropout: float) -> bool:
+    """Whether a layer whose `model.attention` is `kernels` computes with them here.
+
+    The other arguments are those of `unfit`; the dropout is 0 outside training. Raises FirthError
+    where the kernels are asked for and cannot compute it.
+    """
+    if kernels != "cudnn" or not on_cuda():
+        return False
+    if why := unfit(dtype, width, dropout):
+        raise FirthError(f"model.attention=cudnn: {why}; or set model.attention=plain")
+    return True
 
 
 def on_cuda() -> bool:

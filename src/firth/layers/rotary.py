@@ -4,8 +4,10 @@ B batch, L length, M key length, D model width, H heads, K head width.
 """
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
+from firth.layers import cudnn
 from firth.layers.attention import attend
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import dense
@@ -41,10 +43,15 @@ class RotaryAttention(nn.Module):
         parts = jnp.split(dense(c, 3 * D, "qkv")(x_BLD), 3, axis=-1)
         q_BLHK, k_BMHK, v_BMHK = (part.reshape(B, L, H, K) for part in parts)
         q_BLHK, k_BMHK = rotate(q_BLHK, *rotation), rotate(k_BMHK, *rotation)
+        q_BLHK = q_BLHK * K**-0.5
         scores_BHLM = jnp.einsum(
-            "BLHK,BMHK->BHLM", q_BLHK * K**-0.5, k_BMHK, preferred_element_type=jnp.float32
+            "BLHK,BMHK->BHLM", q_BLHK, k_BMHK, preferred_element_type=jnp.float32
         )
         drop = Dropout(c.attention_dropout)
-        out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, drop, train=train)
+        if cudnn.taken(c.attention, c.dtype, K, c.attention_dropout if train else 0.0):
+            out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, bias)
+            probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)  # compiled where it is used
+        else:
+            out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, drop, train=train)
         out_BLD = dense(c, D, "output")(out_BLHK.reshape(B, L, D))
         return drop(out_BLD, train=train), probs_BHLM

@@ -25,6 +25,16 @@ ACTIVATIONS = {
 
 # How attention is computed. "auto" is for runs: `choose_attention` takes one of the others.
 ATTENTION = ("plain", "cudnn", "auto")
+# The kinds of mask that cuDNN must be right with, for families that have others than padding; see
+# `attention.check_cudnn`. Without any: families whose scores it cannot compute.
+MASKS = {
+    "gpt": ("causal",),
+    "gpt2": ("causal",),
+    "modernbert": ("padding", "window"),
+    "xlnet": (),
+    "transformer_xl": (),
+}
+RELATIVE = "it adds no term for relative positions to the scores, as this family does"
 
 # What the backward pass keeps; it computes the rest again. From least to most memory: a layer's
 # input alone, the products with parameters, those and the residuals of attention.
@@ -71,13 +81,17 @@ def choose_attention(fields) -> str:
     if wanted == "plain":
         return wanted
     kind = jax.devices()[0].device_kind
+    masks = MASKS.get(fields.get("family"), ("padding",))
     width = fields["hidden_size"] // fields["num_heads"]
     why = cudnn.unfit(fields["dtype"], width, fields.get("attention_dropout", 0.0))
-    if not cudnn.on_cuda():
+    if not masks:
+        why = RELATIVE
+    elif not cudnn.on_cuda():
         why = f"this {kind} is no NVIDIA GPU"
-    why = why or check_cudnn(fields["dtype"], width)
+    why = why or check_cudnn(fields["dtype"], width, masks)
     if why and wanted == "cudnn":
-        raise FirthError(f"model.attention=cudnn: {why}; or set model.attention=plain")
+        other = "or set" if masks else "set"
+        raise FirthError(f"model.attention=cudnn: {why}; {other} model.attention=plain")
     takes = f"the plain way: {why}" if why else f"cudnn, right on this {kind}"
     log.info("model.attention=%s takes %s", wanted, takes)
     return "plain" if why else "cudnn"

@@ -41,6 +41,8 @@ class Config:
     `softmax_over_all` lets the positions compete with the tokens in the softmax: there are
     V + max_length scores, of which transformers computes the first V. Published layouts have no
     field for either; they hold the same parameters.
+
+    `attention` is as in BERT; steps with a cache compute it the plain way.
     """
 
     bias: ClassVar[bool] = True
@@ -76,6 +78,7 @@ class Config:
     softmax_over_all: bool = False
     scan: bool = False
     remat: str = "none"
+    attention: str = "plain"
     dtype: str = "float32"
 
     @property

@@ -53,7 +53,8 @@ class Config:
 
     Layer i attends globally where `i % global_every` is 0, elsewhere to the `window` // 2 tokens on
     either side; the rotary bases are `global_theta` and `local_theta`. `embedding_size` is as in
-    BERT (0: the hidden size; published models have no other).
+    BERT (0: the hidden size; published models have no other), and so is `attention`: cuDNN reads
+    the windows of local layers as an array, since its own end at the query.
     """
 
     bias: ClassVar[bool] = False
@@ -91,6 +92,7 @@ class Config:
     classifier_pooling: str = "cls"
     scan: bool = False
     remat: str = "none"
+    attention: str = "plain"
     dtype: str = "float32"
 
     embedding_width = bert.Config.embedding_width
@@ -202,14 +204,11 @@ class Body(nn.Module):
         c, L = self.config, e_BLE.shape[1]
         e_BLD = self.project(e_BLE) if c.projects else e_BLE
         place_L = jnp.arange(L)
-        near_LM = jnp.abs(place_L[:, None] - place_L) <= c.window // 2
-        everywhere = jnp.broadcast_to(mask_BL[:, None, None, :], (len(mask_BL), 1, L, L))
+        real_B11L = mask_BL[:, None, None, :]
+        local_B1LL = real_B11L & (jnp.abs(place_L[:, None] - place_L) <= c.window // 2)
         contexts = tuple(
             (jnp.where(visible, 0.0, MASKED), rotary(L, c.hidden_size // c.num_heads, theta))
-            for visible, theta in (
-                (everywhere, c.global_theta),
-                (everywhere & near_LM, c.local_theta),
-            )
+            for visible, theta in ((real_B11L, c.global_theta), (local_B1LL, c.local_theta))
         )
         last_BLD, layers, probs = self.stack(e_BLD, contexts, train=train, attentions=attentions)
         last_BLD = self.final_norm(last_BLD)

@@ -80,6 +80,7 @@ class Config:
     same_length: bool = False
     scan: bool = False
     remat: str = "none"
+    attention: str = "plain"
     dtype: str = "float32"
 
     embedding_width = bert.Config.embedding_width
