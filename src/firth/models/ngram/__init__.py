@@ -1,0 +1,1 @@
+"""Count-based n-gram models, in numpy: counting, smoothing, scoring, ARPA files."""
