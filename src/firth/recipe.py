@@ -311,6 +311,8 @@ def completed(config) -> ml_collections.ConfigDict:
     Fields of the model stay out: its family has their defaults.
     """
     present = flatten(config)
+    if "optimizer" not in config:  # a model that is counted takes no steps
+        return config
     missing = {k: v for k, v in LATER.items() if k not in present and not k.startswith("model.")}
     return with_fields(config, missing)
 

@@ -25,7 +25,7 @@ from firth.layers.transformer import choose_attention
 from firth.models.model import merge_params, to_layout
 from firth.planning.forecast import Forecast, announce
 from firth.progress import Progress
-from firth.run import bounds, ending, experiment, recorded
+from firth.run import bounds, counted, ending, experiment, recorded
 from firth.run.agreement import check_equal, facts
 from firth.run.evaluator import Evaluators
 from firth.run.program import check_rows, lay_out
@@ -55,6 +55,8 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     Raises FirthError for bad input, SystemExit on SIGTERM (143) and Ctrl-C (130), after a save, and
     KeyboardInterrupt on a Ctrl-C that cannot wait (stopping.py).
     """
+    if counted.is_counted(config):
+        return counted.train(config, workdir)
     config = recipe.located(recipe.completed(config))
     bounds.check(config)
     check_folder(workdir)

@@ -91,6 +91,7 @@ def test_every_shipped_recipe_is_tested_here():
         "gpt.py",
         "gpt2.py",
         "modernbert.py",
+        "ngram.py",
         "quickstart.py",
         "roberta.py",
         "transformer_xl.py",

@@ -100,8 +100,8 @@ def swept(said: dict, found: dict, tags: str) -> dict:
 
 def defaults(config) -> dict:
     """What a recipe leaves to the Config of its family, as fields of the model section."""
-    if "family" not in config.model:
-        return {}  # that of the weights to fine-tune
+    if config.model.get("family", "ngram") == "ngram":
+        return {}  # that of the weights to fine-tune, or a model that is counted
     fields = dataclasses.fields(family(config.model.family).Config)
     return {f"model.{field.name}": field.default for field in fields}
 

@@ -19,9 +19,9 @@ from firth.commands.arguments import (
     whole,
 )
 from firth.errors import FirthError
-from firth.inference.encoder import load
 from firth.inference.generate import Generated, generate
 from firth.inference.inputs import read_plain_lines
+from firth.inference.language.models import load_model
 from firth.storage.local import write_text
 
 
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     output = args.output
     if output and output != STREAM:
         output = check_output(output, args.input)
-    encoder = load(args.model, dtype=args.dtype)
+    encoder = load_model(args.model, dtype=args.dtype)
     alone = len(prompts) * args.samples == 1 and not output
     if alone:
         stream = _Terminal(prompts[0])

@@ -19,8 +19,8 @@ from firth.commands.arguments import (
     positive,
 )
 from firth.errors import FirthError
-from firth.inference.encoder import load
 from firth.inference.inputs import count_lines, read_plain_lines
+from firth.inference.language.models import load_model
 from firth.inference.score import BATCH_SIZE, kind_of, score
 from firth.progress import Progress
 from firth.storage.local import write_text
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     if output != STREAM:
         output = check_output(output, args.input)
     rows = count_lines(args.input)
-    encoder = load(args.model)
+    encoder = load_model(args.model)
     kind = kind_of(encoder)
     lines, total, count = [], 0.0, 0
     escape = output == STREAM and ascii_only()

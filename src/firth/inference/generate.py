@@ -13,6 +13,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.inference.decode import blocks
 from firth.inference.detokenize import Detokenizer
+from firth.inference.language.ngram import NgramLM
 
 if TYPE_CHECKING:
     from firth.inference.encoder import Encoder
@@ -43,7 +44,7 @@ class Generated:
 
 
 def generate(
-    encoder: "Encoder",
+    encoder: "Encoder | NgramLM",
     texts: str | Sequence[str],
     *,
     max_tokens: int = 64,
@@ -84,7 +85,9 @@ def generate(
     leaves too few positions, and for settings out of range.
     """
     settings = dict(temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy)
-    _check_model(encoder)
+    is_ngram = isinstance(encoder, NgramLM)
+    if not is_ngram:
+        _check_model(encoder)
     stop = _check_settings(encoder, max_tokens, stop, seed, samples, **settings)
     texts = [texts] if isinstance(texts, str) else list(texts)
     names = names or [f"text {i}" for i in range(len(texts))]
@@ -96,7 +99,8 @@ def generate(
         rows = [prompts[row] for row, _ in some]
         writers = [Detokenizer(encoder.tokenizer, prompt.tolist(), stop) for prompt in rows]
         size = 1 if stream else BLOCK
-        block = blocks(encoder, rows, some, max_tokens, seed, settings, size)
+        arguments = rows, some, max_tokens, seed, settings, size
+        block = encoder.blocks(*arguments) if is_ngram else blocks(encoder, *arguments)
         next(block)
         while open_rows := [i for i, writer in enumerate(writers) if not writer.reason]:
             tokens_BT = block.send(np.array([not writer.reason for writer in writers]))

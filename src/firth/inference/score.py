@@ -17,6 +17,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.inference.batching import ROW, computed, repeat_first, token_batches
 from firth.inference.encoder import Encoder
+from firth.inference.language.ngram import NgramLM
 from firth.models.model import bound
 from firth.objectives.losses import log_loss
 
@@ -47,7 +48,7 @@ class Scored:
 
 
 def score(
-    encoder: Encoder,
+    encoder: Encoder | NgramLM,
     texts: Sequence[str],
     *,
     end: bool = False,
@@ -69,6 +70,13 @@ def score(
     """
     kind = kind_of(encoder)
     tokenizer = encoder.tokenizer
+    if isinstance(encoder, NgramLM):
+        ends = [tokenizer.end_id] * end
+        ids = [[*encoded.ids.tolist(), *ends] for encoded in tokenizer.encode(texts)]
+        return [
+            Scored(tuple(map(tokenizer.token, row)), tuple(row), values, kind)
+            for row, values in zip(ids, encoder.score(ids), strict=True)
+        ]
     if tokenizer is None:
         raise FirthError(f"{encoder.saved.source} holds no tokenizer, which scoring needs")
     if end and kind != "causal":
@@ -92,8 +100,10 @@ def score(
     ]
 
 
-def kind_of(encoder: Encoder) -> str:
+def kind_of(encoder: Encoder | NgramLM) -> str:
     """The kind of scores that a model gives; FirthError for one that predicts no tokens."""
+    if isinstance(encoder, NgramLM):
+        return encoder.kind
     heads = encoder.model.heads
     if "lm" in heads and encoder.model.encoder.config.causal:
         return "causal"

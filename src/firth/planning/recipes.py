@@ -57,7 +57,7 @@ def needs(config) -> list[str]:
         found.append("weights (init=DIR)")
     if "store" in config.data:
         found.append("a store (data.store, made by firth prepare)")
-    if "teacher" in config.objective:
+    if "teacher" in config.get("objective", {}):
         found.append("a teacher (teacher=DIR)")
     return found
 

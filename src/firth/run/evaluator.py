@@ -28,7 +28,7 @@ from firth.data.tasks.submission import write_predictions
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound
-from firth.run import bounds, experiment
+from firth.run import bounds, counted, experiment
 from firth.run.recorded import remeasured
 from firth.storage.local import write_text
 from firth.storage.remote import is_url
@@ -229,6 +229,10 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         return results
     workdir = Path(workdir)
     before = recipe.read(workdir)
+    if counted.is_counted(before):
+        if step is not None:
+            raise FirthError(f"{workdir} holds a model that was counted, which has no steps")
+        return counted.evaluate(workdir, changes)
     if not {"data", "eval", "model", "objective"} <= set(before.keys()):
         raise FirthError(f"{workdir} is not a workdir: its config.json is not that of a run")
     config, changed = remeasured(before, changes)

@@ -84,6 +84,11 @@ def outline(config) -> Outline:
             f"data.task={config.data.task!r}: a fine-tuning recipe has no plan, since its steps "
             "and the lengths of its rows depend on the examples; plan a pretraining recipe"
         )
+    if config.model.get("family") == "ngram":
+        raise FirthError(
+            "model.family='ngram': an n-gram model is counted in one pass over the text, about a "
+            "second a million words and order; it has no steps to plan"
+        )
     bounds.check(config)
     if not config.steps:
         raise FirthError(

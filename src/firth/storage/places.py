@@ -41,8 +41,9 @@ def seed_runs(folder: Path) -> list[str]:
 
 
 def has_checkpoint(workdir: Path) -> bool:
-    """Whether a workdir holds any checkpoint, so that a run goes on there."""
-    return any((workdir / "checkpoints").glob("[0-9]*"))
+    """Whether a workdir holds any checkpoint, or a counted model, so that a run goes on there."""
+    counted = (workdir / "ngram.safetensors").is_file()
+    return counted or any((workdir / "checkpoints").glob("[0-9]*"))
 
 
 def kind_of(folder: str | os.PathLike) -> str:

@@ -24,6 +24,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from firth import recipe
 from firth.errors import FirthError
 from firth.models.model import EMBEDDINGS, Model, create, to_layout
+from firth.models.ngram.files import is_ngram
 from firth.storage.local import read_json, sha256
 from firth.storage.places import instead
 from firth.storage.remote import is_url
@@ -107,6 +108,11 @@ def read_model(source, part: str = "model") -> Saved:
         return _read_workdir(path, part)
     if part != "model" and not tensorflow.find_checkpoint(path):
         raise FirthError(f"{path} is no workdir; only the workdir of a run holds a {part}")
+    if is_ngram(path):
+        raise FirthError(
+            f"{path} holds an n-gram model, which has no layers and no vectors; `firth score`, "
+            "`firth generate` and `firth evaluate` read it"
+        )
     if (path / NAME).is_file():
         return _read_firth(path)
     if (path / "config.json").is_file():
