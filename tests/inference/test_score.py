@@ -13,7 +13,7 @@ from helpers.published.xlnet import make_xlnet
 import firth
 from firth import cli
 from firth.errors import FirthError
-from firth.inference.score import score
+from firth.inference.score import score, score_stream
 from firth.models.model import create
 from firth.tokenizers.load import train_tokenizer
 from firth.weights.read import Saved
@@ -179,3 +179,23 @@ def test_a_word_model_without_special_tokens(tmp_path):
             np.testing.assert_allclose(found.log_probs[i], values[number], atol=1e-5)
     out = encoder(texts)
     assert out.tokens[1] == ["<eos>", "mat", "<eos>"]
+
+
+def test_a_long_text_is_read_in_windows(gpt2):
+    _, encoder = gpt2
+    end = encoder.tokenizer.end_id
+    tokens = np.random.default_rng(0).integers(5, 200, 29)
+    expected, text = [], [end, *tokens.tolist()]
+    begins = [0, 4, 8, 12, 16, 20, 24]
+    for t in range(29):  # the first window of 8 that predicts the token
+        begin = next(begin for begin in begins if t < begin + 8)
+        ids = np.array([text[begin : t + 1]])
+        logits = encoder(tokens=ids).logits["lm"][0, -1].astype(np.float64)
+        logits -= logits.max()
+        expected.append(logits[tokens[t]] - np.log(np.exp(logits).sum()))
+    measured = score_stream(encoder, tokens, 8)
+    np.testing.assert_allclose(measured, expected, atol=1e-4)
+    short = score_stream(encoder, tokens[:3], 8)
+    np.testing.assert_allclose(short, expected[:3], atol=1e-4)
+    with pytest.raises(FirthError, match="window=1: expected 2 to"):
+        score_stream(encoder, tokens, 1)

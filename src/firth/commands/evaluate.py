@@ -2,17 +2,27 @@
 
 firth evaluate --workdir runs/mini [--step N]
 firth evaluate --model runs/snippets --data test.csv
+firth evaluate --models runs/kn5,runs/gpt --data test/ --tune valid/
 """
 
 import dataclasses
 import json
 from pathlib import Path
 
-from firth.commands.arguments import Parser, add_texts, check_output, say_dtype, whole
+from firth.commands.arguments import (
+    Parser,
+    add_texts,
+    check_output,
+    integers,
+    names,
+    say_dtype,
+    whole,
+)
 from firth.errors import FirthError
 from firth.storage.remote import is_url
 
 OF_RUNS = ("workdir", "step")
+OF_MIXTURES = ("tune", "cache", "window", "ends")
 
 
 def main(argv: list[str]) -> int:
@@ -30,12 +40,22 @@ def main(argv: list[str]) -> int:
     add("--workdir", help="the folder of a run of `firth train`")
     add("--step", type=whole, help="checkpoint (default: the best, else the newest)")
     add("--model", help="published or Firth directory, workdir, or hf:org/name")
-    add("--data", help="a labelled .csv, .tsv or .jsonl; - for stdin")
+    add("--models", type=names, help="language models to compare and to mix, A,B,...")
+    add("--data", help="a labelled .csv, .tsv or .jsonl; - for stdin; with --models a store")
+    add("--tune", help="with --models: the store that tunes the weights of mixtures (else equal)")
+    add("--cache", type=integers, default=[], help="with --models: add caches of so many tokens")
+    add("--window", type=whole, default=128, help="with --models: tokens a neural one reads (128)")
+    add("--ends", default="sentence", help="with --models: what <eos> ends (sentence; document)")
     add("--label", help="column of the label, a name or number (found by the column's name)")
     add("--output", help="a .csv, .tsv or .jsonl file for the rows with their predictions")
     add_texts(parser)
     args, changes = parser.parse_with_fields(argv)
     given = [name for name, value in vars(args).items() if value != parser.get_default(name)]
+    if args.models:
+        _compare(args, given, changes)
+        return 0
+    if only := [name for name in given if name in OF_MIXTURES]:
+        raise FirthError(f"--{only[0]} is an option of --models")
     of_files = [name for name in given if name not in (*OF_RUNS, "json")]
     if bool(args.workdir) == bool(args.model and args.data) or (args.workdir and of_files):
         raise FirthError(
@@ -62,6 +82,26 @@ def _measure_run(args, changes: list[str]):
         return
     for name, value in results.items():
         print(f"{name:<32} {value:.6g}" if isinstance(value, float) else f"{name:<32} {value}")
+
+
+def _compare(args, given: list[str], changes: list[str]):
+    from firth.inference.language.compare import compare, table
+
+    own = (*OF_MIXTURES, "models", "data", "json")
+    if not args.data or changes or [name for name in given if name not in own]:
+        raise FirthError(
+            "--models goes with --data STORE and, if wanted, --tune STORE, --cache, --window, "
+            "--ends and --json"
+        )
+    rows = compare(
+        args.models,
+        args.data,
+        tuned_on=args.tune,
+        caches=args.cache,
+        window=args.window,
+        ends=args.ends,
+    )
+    print(json.dumps([dataclasses.asdict(row) for row in rows]) if args.json else table(rows))
 
 
 def _measure_file(args):

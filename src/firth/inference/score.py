@@ -188,6 +188,30 @@ def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -
     return log_probs
 
 
+def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -> np.ndarray:
+    """float64 [T]: the log-probability of each token of one long text, by a causal model.
+
+    The text is read in windows that overlap by half, so each token is predicted from at least
+    window // 2 tokens before it, or from all there are. The first follows the end-of-text token.
+    Raises FirthError for a model that is not causal, and for a window that it cannot read.
+    """
+    if kind_of(encoder) != "causal":
+        raise FirthError(
+            f"{encoder.saved.source} gives {kind_of(encoder)} scores, which are no probabilities "
+            "of a text; expected a causal model"
+        )
+    if not 2 <= window <= encoder.max_length:
+        raise FirthError(f"window={window}: expected 2 to {encoder.max_length} tokens")
+    text = np.concatenate([[encoder.tokenizer.end_id], tokens_T]).tolist()
+    rows, half = [], window // 2
+    for begin in range(0, max(len(tokens_T) - half, 1), window - half):
+        known = half if begin else 0  # tokens at the front that an earlier window has scored
+        ids = text[begin + 1 + known : begin + window + 1]
+        rows.append(_Row(text[begin : begin + window], [*range(known, known + len(ids))], ids))
+    scores = np.concatenate(_log_probs(encoder, "causal", rows, batch_size))
+    return scores.astype(np.float64)
+
+
 def _predictor(encoder: Encoder, kind: str, mask_id: int | None):
     """(params, tokens, mask, targets, places) -> log-probabilities [B, L], or [B, 1]."""
 

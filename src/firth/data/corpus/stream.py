@@ -52,8 +52,8 @@ def read_stream(store: Store, tokenizer: Tokenizer, ends: str) -> Stream:
 def characters(stream: Stream, tokenizer: Tokenizer) -> int:
     """How many characters the text of a stream has.
 
-    Words have a space or a line end after each of them; an unknown one counts as its token. Of other tokenizers each text is decoded,
-    and its end counts as a character.
+    Words have a space or a line end after each of them; an unknown one counts as its token. Of
+    other tokenizers each text is decoded, and its end counts as a character.
     """
     if tokenizer.kind == "word":
         lengths = np.array([len(token) + 1 for token in tokenizer.vocab])
