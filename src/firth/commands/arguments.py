@@ -57,9 +57,10 @@ EXAMPLES = {
         firth evaluate --workdir runs/mini
         firth evaluate --workdir runs/mini --config.eval.batches=1000
         firth evaluate --model runs/labels --data test.csv
+        firth evaluate --models runs/kn5,runs/gpt2 --data test/ --tune valid/ --cache 200
 
         The second measures more of the held-out text. Results go to runs/mini/evaluation.json, too.
-        The third measures a classifier on a labelled file.
+        The third measures a classifier on a labelled file. The last compares language models.
     """,
     "predict": """
         firth predict --model runs/labels --input new.csv --output labelled.csv
