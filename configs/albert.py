@@ -40,7 +40,7 @@ def get_config(arg=None):
     dropout = 0.1 if arg.version == 1 and arg.size != "xxlarge" else 0.0  # section 4.8
     c = common.pretraining(steps=125_000, batch_size=4096)  # section 4.1; small sizes: laptop.py
 
-    c.model = common.bert_like(
+    c.model = common.with_kernels(
         "albert",
         **size(arg.size),
         num_groups=1,  # section 3.1: all layers share their parameters

@@ -44,7 +44,7 @@ def get_config(arg=None):
     pairs = arg.view == "pairs"
     c = common.pretraining(steps=1_000_000, batch_size=256)  # appendix A.2; small sizes: laptop.py
 
-    c.model = common.bert_like(
+    c.model = common.with_kernels(
         "bert",
         **size(arg.size),
         max_length=512,

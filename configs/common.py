@@ -83,8 +83,8 @@ def model(family: str, **fields) -> dict:
     return execution(family=family, **every | fields)
 
 
-def bert_like(family: str, **fields) -> dict:
-    """The model section of a family with BERT's layers."""
+def with_kernels(family: str, **fields) -> dict:
+    """The model section of a family whose attention has TPU kernels."""
     every = dict(
         fused_attention=False,  # True: TPU kernels, for rows of 512 or 1,024 tokens
     )

@@ -39,7 +39,7 @@ def get_config(arg=None):
     layers = arg.layers or LAYERS.get(arg.size)
     c = common.pretraining(steps=100_000, batch_size=4000, accumulate=100)
 
-    c.model = common.bert_like(
+    c.model = common.with_kernels(
         "distilbert",
         **size(arg.size),
         max_length=512,

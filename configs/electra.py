@@ -53,7 +53,7 @@ def get_config(arg=None):
     length = arg.length or laptop.length("electra", small, length)
     c = common.pretraining(steps=steps, batch_size=batch_size)
 
-    c.model = common.bert_like(
+    c.model = common.with_kernels(
         "electra",
         **size(arg.size),
         max_length=512,

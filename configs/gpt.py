@@ -39,7 +39,7 @@ def get_config(arg=None):
     length = arg.length or laptop.length("gpt", arg.size, 512)
     c = common.pretraining(steps=3_000_000, batch_size=64)  # rows are streams
 
-    c.model = common.model(
+    c.model = common.with_kernels(
         "gpt",
         **size(arg.size),
         max_length=max(length, 512),

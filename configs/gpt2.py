@@ -39,7 +39,7 @@ def get_config(arg=None):
     length = arg.length or laptop.length("gpt2", arg.size, 1024)
     c = common.pretraining(steps=300_000, batch_size=512)  # rows are streams
 
-    c.model = common.model(
+    c.model = common.with_kernels(
         "gpt2",
         **size(arg.size),
         max_length=max(length, 1024),

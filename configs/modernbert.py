@@ -42,7 +42,7 @@ def get_config(arg=None):
     length = arg.length or laptop.length("modernbert", arg.size, 1024)
     c = common.pretraining(steps=360_000, batch_size=4608)
 
-    c.model = common.model(
+    c.model = common.with_kernels(
         "modernbert",
         **size(arg.size),
         max_length=max(length, 1024),

@@ -32,7 +32,7 @@ def get_config(arg=None):
     large = arg.size == "large"
     c = common.pretraining(steps=500_000, batch_size=8192)  # table 9; small: laptop.py
 
-    c.model = common.bert_like(
+    c.model = common.with_kernels(
         "roberta",
         **size(arg.size),
         max_length=512,

@@ -13,7 +13,7 @@ from helpers.quick import jit
 
 from firth.errors import FirthError
 from firth.layers import fused
-from firth.layers.attention import MultiHeadAttention, check_fused, mask_to_bias
+from firth.layers.attention import MultiHeadAttention, check_fused, mask_to_bias, reach_bias
 from firth.layers.dropout import Dropout
 from firth.models import bert
 from firth.training.partition import create_mesh
@@ -72,6 +72,44 @@ def test_equals_float64_with_its_gradients(heads, width, rate):
         assert abs((keep == 0).mean() - rate) < 0.01
     for got, expected in zip(run(q, k, v), reference(q, k, v, bias, keep, dout), strict=True):
         np.testing.assert_allclose(got, expected, atol=2e-5 + LOOSE, rtol=1e-4 + LOOSE)
+
+
+@pytest.mark.parametrize("reach", [(L, 0), (64, 64), (100, 30)])
+@pytest.mark.parametrize("rate", [0.0, RATE])
+def test_equals_float64_where_queries_see_what_is_near(reach, rate):
+    """The rows of one text are padded, and no gradient comes from there."""
+    q, k, v, dout = (normal((B, L, 2, 64), seed) for seed in range(4))
+    mask = np.arange(L) < np.array([[L], [300]])
+    dout *= mask[..., None, None]
+    q *= 64**-0.5
+
+    @jit
+    def run(q, k, v):
+        def attend(q, k, v):
+            hides = mask_to_bias(jnp.asarray(mask))
+            return dropped(
+                rate, lambda drop: fused.attend(q, k, v, hides, drop, train=True, reach=reach)
+            )
+
+        out, pull = jax.vjp(attend, q, k, v)
+        return out * mask[..., None, None], *pull(dout)
+
+    keep = np.ones((B, 2, L, L))
+    if rate:
+        keep = np.asarray(dropped(rate, lambda drop: drop.mask(keep.shape))) * Dropout(rate).scale
+    expected = reference(q, k, v, reach_bias(jnp.asarray(mask), reach), keep, dout)
+    expected[0] *= mask[..., None, None]
+    for got, one in zip(run(q, k, v), expected, strict=True):
+        np.testing.assert_allclose(got, one, atol=2e-5 + LOOSE, rtol=1e-4 + LOOSE)
+
+
+def test_blocks_that_no_query_reaches_are_left_out():
+    """Of 512 x 512 scores: 10 of 16 blocks for causal rows, 10 for 64 tokens on either side."""
+    assert fused._blocks(512, 512, None) == [(0, 0, 512), (256, 0, 512)]
+    assert fused._blocks(512, 512, (512, 0)) == [(i, 0, i + 128) for i in (0, 128, 256, 384)]
+    assert fused._blocks(512, 512, (64, 64)) == [
+        (0, 0, 256), (128, 0, 384), (256, 128, 512), (384, 256, 512),
+    ]  # fmt: skip
 
 
 def test_bfloat16_is_as_close_as_the_plain_way():

@@ -70,23 +70,75 @@ def _attend_backward(scale: float, residuals, dout_BLHK):
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
+def attend_heads(
+    q_BLHK,
+    k_BMHK,
+    v_BMHK,
+    bias,
+    dropout: Dropout,
+    *,
+    train: bool,
+    fuse: bool = False,
+    kernels: str = "plain",
+    reach: tuple[int, int] | None = None,
+):
+    """`attend` for the scores of scaled queries plus a bias, by kernels where they apply.
+
+    Args:
+      q_BLHK, k_BMHK, v_BMHK: queries, scaled; keys; values.
+      bias: float, broadcastable to [B, H, L, M]; with a reach, [B, 1, L, M] that hides what lies
+        beyond it.
+      dropout, train: as `attend` takes them.
+      fuse: use the kernels of `layers.fused` on TPUs, for shapes that they take.
+      kernels: "plain", or "cudnn" for those of `layers.cudnn` on NVIDIA GPUs.
+      reach: (before, after), how far from its own place each query sees; None: everywhere.
+    """
+    # Scores and softmax are float32 in every dtype.
+    scores_BHLM = bias + jnp.einsum(
+        "BLHK,BMHK->BHLM", q_BLHK, k_BMHK, preferred_element_type=jnp.float32
+    )
+    # A key that its own place may see is no padding.
+    hides = bias.max(2, keepdims=True) if reach else bias
+    if fuse and fused.applies(q_BLHK.shape, k_BMHK.shape, jnp.shape(hides), reach):
+        out_BLHK = fused.attend(q_BLHK, k_BMHK, v_BMHK, hides, dropout, train=train, reach=reach)
+        return out_BLHK, jax.nn.softmax(scores_BHLM, axis=-1)  # compiled only where it is used
+    width, rate = q_BLHK.shape[-1], dropout.rate if train else 0.0
+    if cudnn.taken(kernels, q_BLHK.dtype, width, rate):
+        causal = reach is not None and reach[1] == 0
+        out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, bias, causal=causal)
+        return out_BLHK, jax.nn.softmax(scores_BHLM, axis=-1)
+    return attend(scores_BHLM, v_BMHK, dropout, train=train)
+
+
+def reach_bias(mask_BM, reach):
+    """`mask_to_bias` for queries that see no farther than `reach`, (before, after): [B, 1, M, M]."""
+    place_M = jnp.arange(mask_BM.shape[1])
+    ahead_MM = place_M - place_M[:, None]
+    near_MM = (ahead_MM >= -reach[0]) & (ahead_MM <= reach[1])
+    return jnp.where(mask_BM[:, None, None, :] & near_MM, 0.0, MASKED)
+
+
 def check_fused():
     """Raise FirthError unless the kernels of `layers.fused` agree with plain attention.
 
     Tests run the kernels in an interpreter and compile them for described chips. This runs both
-    ways once, with padding, dropout and gradients, on the device that will train.
+    ways once for each reach, with padding, dropout and gradients, on the device that will train.
     """
-    shape = 2, fused.LENGTHS[0], 2, fused.LANES // 2
-    bias = mask_to_bias(jnp.arange(shape[1]) < jnp.array([[shape[1]], [shape[1] // 2 + 3]]))
+    L = fused.LENGTHS[0]
+    shape = 2, L, 2, fused.LANES // 2
+    mask_BL = jnp.arange(L) < jnp.array([[L], [L // 2 + 3]])
+    for kind, reach in (("", None), ("causal ", (L, 0)), ("local ", (L // 8, L // 8))):
+        bias = reach_bias(mask_BL, reach) if reach else mask_to_bias(mask_BL)
 
-    def kernels(q, k, v, dropout):
-        return fused.attend(q, k, v, bias, dropout, train=True)
+        def kernels(q, k, v, dropout, bias=bias, reach=reach):
+            out = attend_heads(q, k, v, bias, dropout, train=True, fuse=True, reach=reach)[0]
+            return jnp.where(mask_BL[:, :, None, None], out, 0)
 
-    if wrong := _differing(kernels, shape, "bfloat16", bias, 0.1):
-        raise FirthError(
-            f"model.fused_attention=True: on this {jax.devices()[0].device_kind} the kernels' "
-            f"{wrong} is not that of plain attention; set model.fused_attention=False"
-        )
+        if wrong := _differing(kernels, shape, "bfloat16", bias, 0.1, mask_BL):
+            raise FirthError(
+                f"model.fused_attention=True: on this {jax.devices()[0].device_kind} the {kind}"
+                f"kernels' {wrong} is not that of plain attention; set model.fused_attention=False"
+            )
 
 
 def check_cudnn(dtype, width: int, masks: tuple[str, ...] = ("padding",)) -> str:
@@ -121,11 +173,11 @@ def check_cudnn(dtype, width: int, masks: tuple[str, ...] = ("padding",)) -> str
     return ""
 
 
-def _differing(way, shape, dtype, bias, rate: float) -> str:
+def _differing(way, shape, dtype, bias, rate: float, real_BL=True) -> str:
     """What `way` computes otherwise than plain attention: "output", "dq", "dk", "dv", or "".
 
     `way` is a function of queries, keys, values (of `shape` [B, L, H, K]) and a Dropout of `rate`.
-    Both run on the device that JAX would use.
+    Both run on the device that JAX would use. Outputs where `real_BL` is False count as 0.
     """
     keys = jax.random.split(jax.random.key(0), 4)
     q, k, v, dout = (jax.random.normal(key, shape, dtype) for key in keys)
@@ -133,7 +185,8 @@ def _differing(way, shape, dtype, bias, rate: float) -> str:
 
     def plain(q, k, v, dropout):
         scores = jnp.einsum("BLHK,BMHK->BHLM", q, k, preferred_element_type=jnp.float32)
-        return attend(scores + bias, v, dropout, train=True)[0]
+        out = attend(scores + bias, v, dropout, train=True)[0]
+        return jnp.where(jnp.asarray(real_BL)[..., None, None], out, 0)
 
     def run(way):
         def out(q, k, v):
@@ -182,18 +235,16 @@ class MultiHeadAttention(nn.Module):
         q_BLHK = project("query", x_BLD).reshape(B, L, H, K)
         k_BMHK = project("key", x_BLD).reshape(B, L, H, K)
         v_BMHK = project("value", x_BLD).reshape(B, L, H, K)
-        # The scale goes on the smaller operand; scores and softmax are float32 in every dtype.
-        q_BLHK *= K**-0.5
-        scores_BHLM = bias + jnp.einsum(
-            "BLHK,BMHK->BHLM", q_BLHK, k_BMHK, preferred_element_type=jnp.float32
-        )
+        q_BLHK *= K**-0.5  # the scale goes on the smaller operand
         dropout = Dropout(self.dropout)
-        if self.fused and fused.applies(q_BLHK.shape, k_BMHK.shape, jnp.shape(bias)):
-            out_BLHK = fused.attend(q_BLHK, k_BMHK, v_BMHK, bias, dropout, train=train)
-            probs_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)  # compiled only where it is used
-        elif cudnn.taken(self.kernels, self.dtype, K, self.dropout if train else 0.0):
-            out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, bias)
-            probs_BHLM = jax.nn.softmax(scores_BHLM, axis=-1)
-        else:
-            out_BLHK, probs_BHLM = attend(scores_BHLM, v_BMHK, dropout, train=train)
+        out_BLHK, probs_BHLM = attend_heads(
+            q_BLHK,
+            k_BMHK,
+            v_BMHK,
+            bias,
+            dropout,
+            train=train,
+            fuse=self.fused,
+            kernels=self.kernels,
+        )
         return project("output", out_BLHK.reshape(B, L, D)), probs_BHLM

@@ -9,8 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from firth.layers import cudnn
-from firth.layers.attention import attend
+from firth.layers.attention import attend_heads
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import (
     ACTIVATIONS,
@@ -58,25 +57,24 @@ class CausalAttention(nn.Module):
         B, L, D = x_BLD.shape
         H, K = c.num_heads, D // c.num_heads
         parts = jnp.split(dense(c, 3 * D, "qkv")(x_BLD), 3, axis=-1)
-        q_BHLK, k_BHMK, v_BHMK = (part.reshape(B, L, H, K).swapaxes(1, 2) for part in parts)
+        q_BLHK, k_BMHK, v_BMHK = (part.reshape(B, L, H, K) for part in parts)
         if past is not None:
-            k_BHMK, v_BHMK = past = tuple(
-                jax.lax.dynamic_update_slice_in_dim(old, new, slot, axis=2)
-                for old, new in zip(past, (k_BHMK, v_BHMK), strict=True)
+            past = tuple(
+                jax.lax.dynamic_update_slice_in_dim(old, new.swapaxes(1, 2), slot, axis=2)
+                for old, new in zip(past, (k_BMHK, v_BMHK), strict=True)
             )
-        q_BHLK = q_BHLK * K**-0.5
-        scores_BHLM = jnp.einsum(
-            "BHLK,BHMK->BHLM", q_BHLK, k_BHMK, preferred_element_type=jnp.float32
+            k_BMHK, v_BMHK = (array.swapaxes(1, 2) for array in past)
+        out_BLHK, probs_BHLM = attend_heads(
+            q_BLHK * K**-0.5,
+            k_BMHK,
+            v_BMHK,
+            bias,
+            Dropout(c.attention_dropout),
+            train=train,
+            fuse=c.fused_attention and past is None,
+            kernels=c.attention if past is None else "plain",
+            reach=(L, 0),
         )
-        dropout = Dropout(c.attention_dropout)
-        v_BMHK = v_BHMK.swapaxes(1, 2)
-        rate = c.attention_dropout if train else 0.0
-        if past is None and cudnn.taken(c.attention, c.dtype, K, rate):
-            q_BLHK, k_BMHK = (x.swapaxes(1, 2) for x in (q_BHLK, k_BHMK))
-            out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, bias, causal=True)
-            probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)  # compiled where it is used
-        else:
-            out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, dropout, train=train)
         out_BLD = dense(c, D, "output", init=initializer(c, c.residual_scale))(
             out_BLHK.reshape(B, L, D)
         )

@@ -6,11 +6,15 @@ algorithms 1 and 4). Whole rows of scores fit the memory of a core, so a softmax
 narrower than a register share it side by side, as the projections leave them. To multiply by one
 head, the kernels set the others to zero, which costs the matrix unit nothing.
 
+With a reach (before, after), the query at place i sees the keys from i - before to i + after alone,
+as causal and local attention has them. The kernels leave out the blocks of scores that no query of
+theirs reaches.
+
 The mask of dropout comes from outside, a bit an element. It is that of `dropout.keep_mask`: both
 ways of computing attention drop the same elements.
 
 B batch, L query length, M key length, H heads, K head width, D = H x K, G = D / LANES groups of
-heads, Q = M / 4. Within a kernel: R rows of queries, W = LANES.
+heads, Q = M / 4. Within a kernel: R rows of queries, W = LANES, S keys within their reach.
 """
 
 import functools
@@ -31,17 +35,22 @@ LENGTHS = 512, 1024  # their quarters fill registers, their scores fit the memor
 SCORES = 256 * 512  # R x M: the fastest of 64 to 512 rows at 512 keys, in cycles
 ROW_AXES, HEAD_AXIS = ("data", "fsdp"), "tensor"  # of the mesh
 FORWARD, BACKWARD = "fused_attention_forward", "fused_attention_backward"
+BEYOND = -1e5  # the score of a key out of reach: below padding, which a row of padding must see
 
 # Products of [a, c] with [b, c], of [a, c] with [c, b], and of [c, a] with [c, b]: each [a, b].
 NT, NN, TN = ((((i,), (j,)), ((), ())) for i, j in ((1, 1), (1, 0), (0, 0)))
 
 
-def attend(q_BLHK, k_BMHK, v_BMHK, bias_B11M, dropout: Dropout, *, train: bool):
+def attend(q_BLHK, k_BMHK, v_BMHK, bias_B11M, dropout: Dropout, *, train: bool, reach=None):
     """Softmax of `q k + bias` over the keys, dropout, and the sum of the values so weighted.
 
     Returns [B, L, H, K]. The queries come scaled. The bias, float32, hides keys; it is a constant
-    and gets no gradient. The shapes must satisfy `applies`. On other platforms than a TPU an
-    interpreter runs the kernels, for tests.
+    and gets no gradient. `reach` is (before, after), or None where every query sees all keys. The
+    shapes must satisfy `applies`. On other platforms than a TPU an interpreter runs the kernels,
+    for tests.
+
+    A query with no key in its reach but hidden ones sees those, where plain attention would see
+    all keys alike. Only padding is such a query.
     """
     (B, L, H, K), M = q_BLHK.shape, k_BMHK.shape[1]
     drops = train and dropout.rate > 0
@@ -50,14 +59,15 @@ def attend(q_BLHK, k_BMHK, v_BMHK, bias_B11M, dropout: Dropout, *, train: bool):
     bias_B11M = jnp.broadcast_to(bias_B11M, (B, 1, 1, M))
     q_BLD, k_BMD, v_BMD = (x.reshape(*x.shape[:2], H * K) for x in (q_BLHK, k_BMHK, v_BMHK))
     scale = dropout.scale if drops else 1.0
-    return _attend(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, K, scale).reshape(B, L, H, K)
+    out_BLD = _attend(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, K, scale, reach)
+    return out_BLD.reshape(B, L, H, K)
 
 
-def applies(q_shape: tuple[int, ...], k_shape: tuple[int, ...], bias_shape: tuple) -> bool:
+def applies(q_shape: tuple, k_shape: tuple, bias_shape: tuple, reach=None) -> bool:
     """Whether JAX traces this for a TPU, and the kernels take the shapes.
 
     The shapes are those of queries [B, L, H, K], keys [B, M, H, K] and a bias [B or 1, 1, 1, M].
-    Both lengths must be among LENGTHS. Each device must get whole rows, and heads that fill
+    With a reach, L is M. Both lengths must be among LENGTHS. Each device must get whole rows, and heads that fill
     registers.
     """
     (B, L, H, K), M, sizes = q_shape, k_shape[1], _mesh_axes()
@@ -69,6 +79,7 @@ def applies(q_shape: tuple[int, ...], k_shape: tuple[int, ...], bias_shape: tupl
         and K * SUBLANES >= LANES
         and B % rows == H * K % (LANES * sizes.get(HEAD_AXIS, 1)) == 0
         and tuple(bias_shape[1:]) == (1, 1, M)
+        and (reach is None or L == M)
     )
 
 
@@ -81,26 +92,26 @@ def on_tpu() -> bool:
 # ----------------------------------------------------------------------------- with its gradient
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6))
-def _attend(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, width: int, scale: float):
-    return _forward(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, width, scale)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(5, 6, 7))
+def _attend(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, width: int, scale: float, reach):
+    return _forward(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, width, scale, reach)[0]
 
 
-def _forward(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, width: int, scale: float):
+def _forward(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, width: int, scale: float, reach):
     def results(q_BLD, *_):
         B, L, D = q_BLD.shape
         return q_BLD, jax.ShapeDtypeStruct((B, D // LANES, SUBLANES, L), jnp.float32)
 
-    kernel = functools.partial(_forward_kernel, width=width, scale=scale)
+    kernel = functools.partial(_forward_kernel, width=width, scale=scale, reach=reach)
     inputs = q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ
     out_BLD, log_BG8L = _run(FORWARD, kernel, results, inputs, products=2)
     residuals = checkpoint_name((out_BLD, log_BG8L, bits_BHLQ), RESIDUALS)
     return residuals[0], (q_BLD, k_BMD, v_BMD, bias_B11M, *residuals)
 
 
-def _backward(width: int, scale: float, residuals, dout_BLD):
+def _backward(width: int, scale: float, reach, residuals, dout_BLD):
     q_BLD, k_BMD, v_BMD, bias_B11M, out_BLD, log_BG8L, bits_BHLQ = residuals
-    kernel = functools.partial(_backward_kernel, width=width, scale=scale)
+    kernel = functools.partial(_backward_kernel, width=width, scale=scale, reach=reach)
     bias_B1M1 = bias_B11M.swapaxes(2, 3)
     inputs = q_BLD, k_BMD, v_BMD, bias_B1M1, out_BLD, dout_BLD, log_BG8L, bits_BHLQ
     grads = _run(BACKWARD, kernel, lambda *arrays: arrays[:3], inputs, products=5)
@@ -113,22 +124,25 @@ _attend.defvjp(_forward, _backward)
 # ------------------------------------------------------------------------------------ the kernels
 
 
-def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: float):
+def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: float, reach):
     *bits_ref, out_ref, log_ref = rest
-    R = SCORES // k_ref.shape[0]
-    lane_RW = jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 1)
-    for start in range(0, q_ref.shape[0], R):
-        rows = pl.ds(start, R)
-        q_RW, v_MW = q_ref[rows], v_ref[...]
+    L, M = q_ref.shape[0], k_ref.shape[0]
+    for start, low, high in _blocks(L, M, reach):
+        R = _rows(M, reach)
+        rows, keys = pl.ds(start, R), slice(low, high)
+        lane_RW = jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 1)
+        q_RW, v_SW = q_ref[rows], v_ref[keys]
         out_RW = log_RW = jnp.zeros((R, LANES), jnp.float32)
         for head in range(LANES // width):
-            scores_RM = _product(q_RW, _only(head, width, k_ref[...]), NT) + bias_ref[0]
-            most_R1 = scores_RM.max(-1, keepdims=True)
-            exp_RM = jnp.exp(scores_RM - most_R1)
-            sum_R1 = exp_RM.sum(-1, keepdims=True)
+            scores_RS = _product(q_RW, _only(head, width, k_ref[keys]), NT) + bias_ref[0][:, keys]
+            scores_RS = _within(reach, scores_RS, start, low, key_axis=1)
+            most_R1 = scores_RS.max(-1, keepdims=True)
+            exp_RS = jnp.exp(scores_RS - most_R1)
+            sum_R1 = exp_RS.sum(-1, keepdims=True)
             if bits_ref:
-                exp_RM = jnp.where(_keep_mask(bits_ref[0][head, rows], axis=1), exp_RM, 0)
-            head_RW = _product(exp_RM.astype(v_MW.dtype), v_MW, NN) * (scale / sum_R1)
+                keep_RS = _keep_mask(bits_ref[0][head, rows], axis=1)[:, keys]
+                exp_RS = jnp.where(keep_RS, exp_RS, 0)
+            head_RW = _product(exp_RS.astype(v_SW.dtype), v_SW, NN) * (scale / sum_R1)
             out_RW += _only(head, width, head_RW)
             log_RW = jnp.where(lane_RW == head, most_R1 + jnp.log(sum_R1), log_RW)
         out_ref[rows] = out_RW.astype(out_ref.dtype)
@@ -136,17 +150,18 @@ def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: flo
 
 
 def _backward_kernel(
-    q_ref, k_ref, v_ref, bias_ref, out_ref, dout_ref, log_ref, *rest, width: int, scale: float
+    q_ref, k_ref, v_ref, bias_ref, out_ref, dout_ref, log_ref, *rest, width, scale, reach
 ):
-    """Scores lie transposed, [M, R], so three of four gradients are plain products."""
+    """Scores lie transposed, [S, R], so three of four gradients are plain products."""
     *bits_ref, dq_ref, dk_ref, dv_ref = rest
-    M, dtype = k_ref.shape[0], q_ref.dtype
-    R = SCORES // M
-    dk_MW = dv_MW = jnp.zeros((M, LANES), jnp.float32)
+    L, M, dtype = q_ref.shape[0], k_ref.shape[0], q_ref.dtype
+    tile = M if reach is None else LANES
+    dk_tiles, dv_tiles = ([jnp.zeros((tile, LANES), jnp.float32)] * (M // tile) for _ in "kv")
     row_8W = jax.lax.broadcasted_iota(jnp.int32, (SUBLANES, LANES), 0)
     heads_8W = (_head_of_lane(row_8W.shape, width) == row_8W).astype(jnp.float32)
-    for start in range(0, q_ref.shape[0], R):
-        rows = pl.ds(start, R)
+    for start, low, high in _blocks(L, M, reach):
+        R = _rows(M, reach)
+        rows, keys = pl.ds(start, R), slice(low, high)
         q_RW, dout_RW = q_ref[rows], dout_ref[rows]
         # The mean gradient of a row's probabilities: output times its gradient, a head a row.
         both_RW = out_ref[rows].astype(jnp.float32) * dout_RW.astype(jnp.float32)
@@ -154,19 +169,58 @@ def _backward_kernel(
         dout_RW = (dout_RW * jnp.asarray(scale, dtype)).astype(dtype)
         dq_RW = jnp.zeros((R, LANES), jnp.float32)
         for head in range(LANES // width):
-            k_MW, v_MW = _only(head, width, k_ref[...]), _only(head, width, v_ref[...])
+            k_SW, v_SW = _only(head, width, k_ref[keys]), _only(head, width, v_ref[keys])
             log_1R = log_ref[0, head : head + 1, rows]
-            probs_MR = jnp.exp(_product(k_MW, q_RW, NT) + bias_ref[0] - log_1R)
-            kept_MR, dkept_MR = probs_MR, _product(v_MW, dout_RW, NT)
+            scores_SR = _product(k_SW, q_RW, NT) + bias_ref[0][keys]
+            probs_SR = jnp.exp(_within(reach, scores_SR, start, low, key_axis=0) - log_1R)
+            kept_SR, dkept_SR = probs_SR, _product(v_SW, dout_RW, NT)
             if bits_ref:
-                keep_MR = _keep_mask(bits_ref[0][head, rows].astype(jnp.int32).T, axis=0)
-                kept_MR, dkept_MR = (jnp.where(keep_MR, x, 0) for x in (kept_MR, dkept_MR))
-            dscores_MR = (probs_MR * (dkept_MR - mean_8R[head : head + 1])).astype(dtype)
-            dv_MW += _product(kept_MR.astype(dtype), _only(head, width, dout_RW), NN)
-            dk_MW += _product(dscores_MR, _only(head, width, q_RW), NN)
-            dq_RW += _product(dscores_MR, k_MW, TN)
+                bits_QR = bits_ref[0][head, rows].astype(jnp.int32).T
+                keep_SR = _keep_mask(bits_QR, axis=0)[keys]
+                kept_SR, dkept_SR = (jnp.where(keep_SR, x, 0) for x in (kept_SR, dkept_SR))
+            dscores_SR = (probs_SR * (dkept_SR - mean_8R[head : head + 1])).astype(dtype)
+            dv_SW = _product(kept_SR.astype(dtype), _only(head, width, dout_RW), NN)
+            dk_SW = _product(dscores_SR, _only(head, width, q_RW), NN)
+            dq_RW += _product(dscores_SR, k_SW, TN)
+            for i in range(low // tile, high // tile):
+                part = slice(i * tile - low, (i + 1) * tile - low)
+                dk_tiles[i], dv_tiles[i] = dk_tiles[i] + dk_SW[part], dv_tiles[i] + dv_SW[part]
         dq_ref[rows] = dq_RW.astype(dtype)
-    dk_ref[...], dv_ref[...] = dk_MW.astype(dtype), dv_MW.astype(dtype)
+    for i in range(M // tile):
+        part = pl.ds(i * tile, tile)
+        dk_ref[part], dv_ref[part] = dk_tiles[i].astype(dtype), dv_tiles[i].astype(dtype)
+
+
+def _rows(M: int, reach) -> int:
+    """How many queries one block of scores has: fewer where some of its keys may be left out."""
+    return SCORES // M if reach is None else LANES
+
+
+def _blocks(L: int, M: int, reach) -> list[tuple[int, int, int]]:
+    """(first query, first key, end of the keys) of the blocks of scores of L x M that are made."""
+    R = _rows(M, reach)
+    before, after = reach or (M, M)
+    return [
+        (start, max(start - before, 0) // LANES * LANES, min(M, _up(start + R + after)))
+        for start in range(0, L, R)
+    ]
+
+
+def _up(places: int) -> int:
+    """The next multiple of LANES."""
+    return -(-places // LANES) * LANES
+
+
+def _within(reach, scores, start: int, low: int, key_axis: int):
+    """A block's scores, with BEYOND at those of keys that the query does not reach."""
+    if reach is None:
+        return scores
+    (before, after), place = reach, functools.partial(jax.lax.broadcasted_iota, jnp.int32)
+    ahead = low - start + place(scores.shape, key_axis) - place(scores.shape, 1 - key_axis)
+    seen = ahead <= after
+    if start + scores.shape[1 - key_axis] - 1 - low > before:  # else no key lies too far back
+        seen &= ahead >= -before
+    return jnp.where(seen, scores, BEYOND)
 
 
 def _product(a, b, dimensions, precision=None):
@@ -205,9 +259,12 @@ def _run(name: str, kernel, results, inputs, products: int):
     def local(*arrays):
         (B, L, D), M = arrays[0].shape, arrays[1].shape[1]
         out = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results(*arrays))
+        width, reach = (kernel.keywords[name] for name in ("width", "reach"))
+        R = _rows(M, reach)
+        scores = B * sum(R * (high - low) for _, low, high in _blocks(L, M, reach))
         cost = pl.CostEstimate(
-            flops=2 * products * B * L * M * D,
-            transcendentals=B * D // kernel.keywords["width"] * L * M,
+            flops=2 * products * scores * D,
+            transcendentals=D // width * scores,
             bytes_accessed=sum(x.size * x.dtype.itemsize for x in (*arrays, *out)),
         )
         call = functools.partial(
@@ -219,7 +276,7 @@ def _run(name: str, kernel, results, inputs, products: int):
             out_specs=tuple(_block(x.shape, D // LANES) for x in out),
             compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
             cost_estimate=cost,
-            name=name,
+            name=name + _kind(reach),
         )
         return jax.lax.platform_dependent(*arrays, tpu=call(), default=call(interpret=True))
 
@@ -241,6 +298,11 @@ def _run(name: str, kernel, results, inputs, products: int):
         check_vma=False,
     )
     return run(*inputs)
+
+
+def _kind(reach) -> str:
+    """The end of a kernel's name: each kind has its own cycles a score."""
+    return "" if reach is None else "_causal" if reach[1] == 0 else "_local"
 
 
 def _block(shape: tuple[int, ...], groups: int) -> pl.BlockSpec:

@@ -4,11 +4,9 @@ B batch, L length, M key length, D model width, H heads, K head width.
 """
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
-from firth.layers import cudnn
-from firth.layers.attention import attend
+from firth.layers.attention import attend_heads
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import dense
 
@@ -29,9 +27,14 @@ def rotate(x_BLHK, cosines_LK, sines_LK):
 
 
 class RotaryAttention(nn.Module):
-    """Self-attention with one projection for query, key and value, and rotary positions."""
+    """Self-attention with one projection for query, key and value, and rotary positions.
+
+    `reach` is as in `attend_heads`. Under a scan it is known at run time alone, in the bias: there
+    attention is plain.
+    """
 
     config: object
+    reach: tuple[int, int] | None = None
 
     @nn.compact
     def __call__(self, x_BLD, bias, rotation, *, train: bool):
@@ -43,15 +46,17 @@ class RotaryAttention(nn.Module):
         parts = jnp.split(dense(c, 3 * D, "qkv")(x_BLD), 3, axis=-1)
         q_BLHK, k_BMHK, v_BMHK = (part.reshape(B, L, H, K) for part in parts)
         q_BLHK, k_BMHK = rotate(q_BLHK, *rotation), rotate(k_BMHK, *rotation)
-        q_BLHK = q_BLHK * K**-0.5
-        scores_BHLM = jnp.einsum(
-            "BLHK,BMHK->BHLM", q_BLHK, k_BMHK, preferred_element_type=jnp.float32
-        )
         drop = Dropout(c.attention_dropout)
-        if cudnn.taken(c.attention, c.dtype, K, c.attention_dropout if train else 0.0):
-            out_BLHK = cudnn.attend(q_BLHK, k_BMHK, v_BMHK, bias)
-            probs_BHLM = jax.nn.softmax(scores_BHLM + bias, axis=-1)  # compiled where it is used
-        else:
-            out_BLHK, probs_BHLM = attend(scores_BHLM + bias, v_BMHK, drop, train=train)
+        out_BLHK, probs_BHLM = attend_heads(
+            q_BLHK * K**-0.5,
+            k_BMHK,
+            v_BMHK,
+            bias,
+            drop,
+            train=train,
+            fuse=c.fused_attention and not c.scan,
+            kernels=c.attention,
+            reach=self.reach,
+        )
         out_BLD = dense(c, D, "output")(out_BLHK.reshape(B, L, D))
         return drop(out_BLD, train=train), probs_BHLM

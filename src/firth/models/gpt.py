@@ -76,6 +76,7 @@ class Config:
     init_stddev: float = 0.02
     matrix_dropout: bool = False
     softmax_over_all: bool = False
+    fused_attention: bool = False
     scan: bool = False
     remat: str = "none"
     attention: str = "plain"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.layers.attention import MASKED
+from firth.layers.attention import mask_to_bias, reach_bias
 from firth.layers.dropout import Dropout
 from firth.layers.products import with_local_layers
 from firth.layers.rotary import RotaryAttention, rotary
@@ -90,6 +90,7 @@ class Config:
     attention_dropout: float = 0.0
     init_stddev: float = 0.02
     classifier_pooling: str = "cls"
+    fused_attention: bool = False
     scan: bool = False
     remat: str = "none"
     attention: str = "plain"
@@ -116,15 +117,16 @@ class Block(nn.Module):
 
     config: Config
     first: bool = False
+    local: bool = False
 
     @nn.compact
     def __call__(self, x_BLD, context, train: bool, attentions: bool):
         """`context` is (bias, rotation). Returns as `layers.transformer.Block`."""
         c, (bias, rotation) = self.config, context
         normed_BLD = x_BLD if self.first else layer_norm(c, "attention_norm")(x_BLD)
-        out_BLD, probs = RotaryAttention(c, name="attention")(
-            normed_BLD, bias, rotation, train=train
-        )
+        reach = (c.window // 2, c.window // 2) if self.local else None
+        attention = RotaryAttention(c, reach, name="attention")
+        out_BLD, probs = attention(normed_BLD, bias, rotation, train=train)
         x_BLD += out_BLD
         h_BL2F = dense(c, 2 * c.intermediate_size, "mlp_in")(layer_norm(c, "mlp_norm")(x_BLD))
         value_BLF, gate_BLF = jnp.split(h_BL2F, 2, axis=-1)
@@ -157,8 +159,9 @@ class Stack(nn.Module):
         unrolled = 1 if c.scan else c.num_layers
         is_local_N = np.arange(c.num_layers) % c.global_every > 0
         for i in range(unrolled):
-            layer = rematerialised(c, Block)(c, i == 0, name=f"layer_{i}")
-            x_BLD, out = layer(x_BLD, contexts[int(is_local_N[i])], train, attentions)
+            local = bool(is_local_N[i])
+            layer = rematerialised(c, Block)(c, i == 0, local, name=f"layer_{i}")
+            x_BLD, out = layer(x_BLD, contexts[local], train, attentions)
             collected.append(jax.tree.map(lambda leaf: leaf[None], out))
         if unrolled < c.num_layers:
             block = rematerialised(c, ScannedBlock)
@@ -203,12 +206,10 @@ class Body(nn.Module):
         """Run the layers; the embeddings may come from another encoder."""
         c, L = self.config, e_BLE.shape[1]
         e_BLD = self.project(e_BLE) if c.projects else e_BLE
-        place_L = jnp.arange(L)
-        real_B11L = mask_BL[:, None, None, :]
-        local_B1LL = real_B11L & (jnp.abs(place_L[:, None] - place_L) <= c.window // 2)
-        contexts = tuple(
-            (jnp.where(visible, 0.0, MASKED), rotary(L, c.hidden_size // c.num_heads, theta))
-            for visible, theta in ((real_B11L, c.global_theta), (local_B1LL, c.local_theta))
+        width, reach = c.hidden_size // c.num_heads, (c.window // 2, c.window // 2)
+        contexts = (
+            (mask_to_bias(mask_BL), rotary(L, width, c.global_theta)),
+            (reach_bias(mask_BL, reach), rotary(L, width, c.local_theta)),
         )
         last_BLD, layers, probs = self.stack(e_BLD, contexts, train=train, attentions=attentions)
         last_BLD = self.final_norm(last_BLD)
