@@ -105,9 +105,9 @@ def test_equals_float64_where_queries_see_what_is_near(reach, rate):
 
 def test_blocks_that_no_query_reaches_are_left_out():
     """Of 512 x 512 scores: 10 of 16 blocks for causal rows, 10 for 64 tokens on either side."""
-    assert fused._blocks(512, 512, None) == [(0, 0, 512), (256, 0, 512)]
-    assert fused._blocks(512, 512, (512, 0)) == [(i, 0, i + 128) for i in (0, 128, 256, 384)]
-    assert fused._blocks(512, 512, (64, 64)) == [
+    assert fused.blocks(512, 512, None) == [(0, 0, 512), (256, 0, 512)]
+    assert fused.blocks(512, 512, (512, 0)) == [(i, 0, i + 128) for i in (0, 128, 256, 384)]
+    assert fused.blocks(512, 512, (64, 64)) == [
         (0, 0, 256), (128, 0, 384), (256, 128, 512), (384, 256, 512),
     ]  # fmt: skip
 

@@ -111,7 +111,7 @@ def attend_heads(
 
 
 def reach_bias(mask_BM, reach):
-    """`mask_to_bias` for queries that see no farther than `reach`, (before, after): [B, 1, M, M]."""
+    """`mask_to_bias` for queries that see no farther than `reach` (before, after): [B, 1, M, M]."""
     place_M = jnp.arange(mask_BM.shape[1])
     ahead_MM = place_M - place_M[:, None]
     near_MM = (ahead_MM >= -reach[0]) & (ahead_MM <= reach[1])

@@ -67,8 +67,8 @@ def applies(q_shape: tuple, k_shape: tuple, bias_shape: tuple, reach=None) -> bo
     """Whether JAX traces this for a TPU, and the kernels take the shapes.
 
     The shapes are those of queries [B, L, H, K], keys [B, M, H, K] and a bias [B or 1, 1, 1, M].
-    With a reach, L is M. Both lengths must be among LENGTHS. Each device must get whole rows, and heads that fill
-    registers.
+    With a reach, L is M. Both lengths must be among LENGTHS. Each device must get whole rows, and
+    heads that fill registers.
     """
     (B, L, H, K), M, sizes = q_shape, k_shape[1], _mesh_axes()
     rows = sizes.get(ROW_AXES[0], 1) * sizes.get(ROW_AXES[1], 1)
@@ -104,7 +104,7 @@ def _forward(q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ, width: int, scale: float
 
     kernel = functools.partial(_forward_kernel, width=width, scale=scale, reach=reach)
     inputs = q_BLD, k_BMD, v_BMD, bias_B11M, bits_BHLQ
-    out_BLD, log_BG8L = _run(FORWARD, kernel, results, inputs, products=2)
+    out_BLD, log_BG8L = _run(names(reach)[0], kernel, results, inputs, products=2)
     residuals = checkpoint_name((out_BLD, log_BG8L, bits_BHLQ), RESIDUALS)
     return residuals[0], (q_BLD, k_BMD, v_BMD, bias_B11M, *residuals)
 
@@ -114,7 +114,7 @@ def _backward(width: int, scale: float, reach, residuals, dout_BLD):
     kernel = functools.partial(_backward_kernel, width=width, scale=scale, reach=reach)
     bias_B1M1 = bias_B11M.swapaxes(2, 3)
     inputs = q_BLD, k_BMD, v_BMD, bias_B1M1, out_BLD, dout_BLD, log_BG8L, bits_BHLQ
-    grads = _run(BACKWARD, kernel, lambda *arrays: arrays[:3], inputs, products=5)
+    grads = _run(names(reach)[1], kernel, lambda *arrays: arrays[:3], inputs, products=5)
     return *grads, jnp.zeros_like(bias_B11M), None
 
 
@@ -127,8 +127,8 @@ _attend.defvjp(_forward, _backward)
 def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: float, reach):
     *bits_ref, out_ref, log_ref = rest
     L, M = q_ref.shape[0], k_ref.shape[0]
-    for start, low, high in _blocks(L, M, reach):
-        R = _rows(M, reach)
+    for start, low, high in blocks(L, M, reach):
+        R = block_rows(M, reach)
         rows, keys = pl.ds(start, R), slice(low, high)
         lane_RW = jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 1)
         q_RW, v_SW = q_ref[rows], v_ref[keys]
@@ -159,8 +159,8 @@ def _backward_kernel(
     dk_tiles, dv_tiles = ([jnp.zeros((tile, LANES), jnp.float32)] * (M // tile) for _ in "kv")
     row_8W = jax.lax.broadcasted_iota(jnp.int32, (SUBLANES, LANES), 0)
     heads_8W = (_head_of_lane(row_8W.shape, width) == row_8W).astype(jnp.float32)
-    for start, low, high in _blocks(L, M, reach):
-        R = _rows(M, reach)
+    for start, low, high in blocks(L, M, reach):
+        R = block_rows(M, reach)
         rows, keys = pl.ds(start, R), slice(low, high)
         q_RW, dout_RW = q_ref[rows], dout_ref[rows]
         # The mean gradient of a row's probabilities: output times its gradient, a head a row.
@@ -191,14 +191,14 @@ def _backward_kernel(
         dk_ref[part], dv_ref[part] = dk_tiles[i].astype(dtype), dv_tiles[i].astype(dtype)
 
 
-def _rows(M: int, reach) -> int:
+def block_rows(M: int, reach) -> int:
     """How many queries one block of scores has: fewer where some of its keys may be left out."""
     return SCORES // M if reach is None else LANES
 
 
-def _blocks(L: int, M: int, reach) -> list[tuple[int, int, int]]:
+def blocks(L: int, M: int, reach) -> list[tuple[int, int, int]]:
     """(first query, first key, end of the keys) of the blocks of scores of L x M that are made."""
-    R = _rows(M, reach)
+    R = block_rows(M, reach)
     before, after = reach or (M, M)
     return [
         (start, max(start - before, 0) // LANES * LANES, min(M, _up(start + R + after)))
@@ -260,8 +260,8 @@ def _run(name: str, kernel, results, inputs, products: int):
         (B, L, D), M = arrays[0].shape, arrays[1].shape[1]
         out = tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in results(*arrays))
         width, reach = (kernel.keywords[name] for name in ("width", "reach"))
-        R = _rows(M, reach)
-        scores = B * sum(R * (high - low) for _, low, high in _blocks(L, M, reach))
+        R = block_rows(M, reach)
+        scores = B * sum(R * (high - low) for _, low, high in blocks(L, M, reach))
         cost = pl.CostEstimate(
             flops=2 * products * scores * D,
             transcendentals=D // width * scores,
@@ -276,7 +276,7 @@ def _run(name: str, kernel, results, inputs, products: int):
             out_specs=tuple(_block(x.shape, D // LANES) for x in out),
             compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "parallel")),
             cost_estimate=cost,
-            name=name + _kind(reach),
+            name=name,
         )
         return jax.lax.platform_dependent(*arrays, tpu=call(), default=call(interpret=True))
 
@@ -300,9 +300,10 @@ def _run(name: str, kernel, results, inputs, products: int):
     return run(*inputs)
 
 
-def _kind(reach) -> str:
-    """The end of a kernel's name: each kind has its own cycles a score."""
-    return "" if reach is None else "_causal" if reach[1] == 0 else "_local"
+def names(reach) -> tuple[str, str]:
+    """Of the two kernels: each kind has its own cycles a score."""
+    kind = "" if reach is None else "_causal" if reach[1] == 0 else "_local"
+    return FORWARD + kind, BACKWARD + kind
 
 
 def _block(shape: tuple[int, ...], groups: int) -> pl.BlockSpec:

@@ -4,6 +4,7 @@ Dai et al. 2019, section 3.3; Yang et al. 2019, sections 2.3 to 2.6. B rows, L l
 positions, M memory, J = M + L keys, R relative positions, D model width, H heads, K head width.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -75,11 +76,36 @@ def shift_at(scores_BHPR, positions_BP, length: int, keys: int):
     Scores must extend as far to the right as to the left, which those of a causal model do not.
     """
 
+    shape = {"length": length, "keys": keys}
+    return jax.lax.platform_dependent(
+        scores_BHPR,
+        positions_BP,
+        tpu=functools.partial(_by_halves, **shape),
+        default=functools.partial(_by_slices, **shape),
+    )
+
+
+def _by_slices(scores_BHPR, positions_BP, length: int, keys: int):
     def window(row_HR, position):
         return jax.lax.dynamic_slice_in_dim(row_HR, length - position, keys, axis=1)
 
     windows = jax.vmap(jax.vmap(window, in_axes=(1, 0), out_axes=1))
     return windows(scores_BHPR, positions_BP)
+
+
+def _by_halves(scores_BHPR, positions_BP, length: int, keys: int):
+    """The same by selections: a slice a row is a loop over all rows on a TPU.
+
+    Bit by bit of how far a row's window lies from the last place, the row moves on or stays.
+    """
+    steps_B1P1 = (length - 1 - positions_BP)[:, None, :, None]
+    bits = (length - 1).bit_length()
+    missing = max(0, keys + 2**bits - scores_BHPR.shape[-1])
+    x = jnp.pad(scores_BHPR[..., 1:], ((0, 0), (0, 0), (0, 0), (0, missing)))
+    for bit in reversed(range(bits)):
+        stays, moves = x[..., : -(1 << bit)], x[..., 1 << bit :]
+        x = jnp.where(steps_B1P1 >> bit & 1, moves, stays)
+    return x[..., :keys]
 
 
 def create_context(config, mask_BL, segments_BL, memory, order, shape) -> Context:

@@ -42,6 +42,12 @@ def test_of_a_kernel_that_is_not_known_only_what_it_says_counts():
     assert kernel(one, CHIPS["v5e"]) == Kernel(100, 2000, 0)
 
 
+def test_each_kind_of_kernel_has_cycles_of_its_own():
+    for name, per_chip in CYCLES.items():
+        one = called(name).computations["main"]["k.1"]
+        assert kernel(one, CHIPS["v5e"]).cycles == round(SCORES * per_chip["v5e"])
+
+
 def test_a_kernel_counts_in_the_work_of_a_program():
     found = work(called("fused_attention_backward"), CHIPS["v5e"])
     cycles = round(SCORES * CYCLES["fused_attention_backward"]["v5e"])
@@ -56,6 +62,6 @@ def test_the_compiler_schedules_as_many_bundles_as_planned():
     command = [sys.executable, COUNT, "--chips", "v5e", "v6e"]
     said = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=True)
     pairs = re.findall(r"([\d.]+) cycles a score, planned ([\d.]+)", said.stdout)
-    assert len(pairs) == 4
+    assert len(pairs) == 2 * len(CYCLES)
     for found, planned in pairs:
         assert float(found) == pytest.approx(float(planned), rel=0.1)
