@@ -42,7 +42,7 @@ class Config:
     V + max_length scores, of which transformers computes the first V. Published layouts have no
     field for either; they hold the same parameters.
 
-    `attention` is as in BERT; steps with a cache compute it the plain way.
+    `attention` and `fused_attention` are as in BERT; steps with a cache compute it the plain way.
     """
 
     bias: ClassVar[bool] = True

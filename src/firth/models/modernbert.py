@@ -53,8 +53,9 @@ class Config:
 
     Layer i attends globally where `i % global_every` is 0, elsewhere to the `window` // 2 tokens on
     either side; the rotary bases are `global_theta` and `local_theta`. `embedding_size` is as in
-    BERT (0: the hidden size; published models have no other), and so is `attention`: cuDNN reads
-    the windows of local layers as an array, since its own end at the query.
+    BERT (0: the hidden size; published models have no other), and so are `attention` (cuDNN reads
+    the windows of local layers as an array, since its own end at the query) and `fused_attention`
+    (for layers that are not scanned).
     """
 
     bias: ClassVar[bool] = False
