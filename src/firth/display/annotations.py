@@ -1,7 +1,8 @@
 """What the source of a recipe says of its fields: the comments behind them.
 
-The source is read, not run. `c.model = common.with_kernels(..., dropout=0.1)` sets `model.dropout`,
-and so do the fields in the body of `with_kernels`; a function of another recipe is followed likewise.
+The source is read, not run. `c.model = common.with_kernels(..., dropout=0.1)` sets
+`model.dropout`, and so do the fields in the body of `with_kernels`; a function of another recipe is
+followed likewise.
 A comment belongs to all fields that end on its line. That of the recipe replaces that of a function
 it calls.
 """
