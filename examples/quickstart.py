@@ -22,7 +22,7 @@ from rich.table import Table
 import firth
 from firth import cli
 from firth.data.corpus.store import open_store
-from firth.run.allocator import keep_freed_memory
+from firth.distributed.allocator import keep_freed_memory
 from firth.training.journal import read_journal
 
 FOLDER = Path("quickstart")

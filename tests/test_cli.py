@@ -68,7 +68,7 @@ def test_how_a_verb_ends(verb, capsys, ends, status, said):
 
 def test_a_process_that_computes_keeps_the_memory_that_it_frees(verb, monkeypatch):
     called = []
-    monkeypatch.setattr("firth.run.allocator.keep_freed_memory", lambda: called.append(1))
+    monkeypatch.setattr("firth.distributed.allocator.keep_freed_memory", lambda: called.append(1))
     verb(lambda argv: 0)
     for name in ("try", "train"):
         monkeypatch.setitem(cli.VERBS, name, cli.VERBS["try"])

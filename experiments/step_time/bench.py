@@ -19,7 +19,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-from firth.run.allocator import keep_freed_memory
+from firth.distributed.allocator import keep_freed_memory
 
 THREADS = len(os.sched_getaffinity(0))
 MASK = 103

@@ -163,7 +163,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"firth: error: no verb {argv[0]!r}{suggest(argv[0], VERBS)}", file=sys.stderr)
         return 2
     if ends_process and argv[0] in COMPUTES:
-        from firth.run.allocator import keep_freed_memory
+        from firth.distributed.allocator import keep_freed_memory
 
         keep_freed_memory()
     status = run(argv[0], argv[1:])

@@ -1,1 +1,1 @@
-"""Several processes as one job: joining, exchanging data, detecting a process that died."""
+"""This process and its host; several processes as one job: joining, and noticing a death."""

@@ -11,7 +11,7 @@ import resource, sys, threading
 
 
 if "keep" in sys.argv:
-    from firth.run.allocator import keep_freed_memory
+    from firth.distributed.allocator import keep_freed_memory
     print(keep_freed_memory())
 
 def work():
