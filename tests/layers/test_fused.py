@@ -15,7 +15,7 @@ from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.attention import MultiHeadAttention, check_fused, mask_to_bias, reach_bias
 from firth.layers.dropout import Dropout
-from firth.models import bert
+from firth.models import bert, modernbert
 from firth.training.partition import create_mesh
 
 B, L, M, RATE = 2, 512, 1024, 0.1
@@ -232,3 +232,9 @@ def test_a_run_checks_the_kernels_on_its_own_device(monkeypatch):
     jax.clear_caches()
     with pytest.raises(FirthError, match="the kernels' output is not that of plain attention; set"):
         check_fused()
+
+
+def test_scanned_layers_of_modernbert_are_refused():
+    assert modernbert.Config(fused_attention=True).fused_attention
+    with pytest.raises(FirthError, match=r"model\.scan=False in ModernBERT"):
+        modernbert.Config(fused_attention=True, scan=True)

@@ -54,7 +54,7 @@ class RotaryAttention(nn.Module):
             bias,
             drop,
             train=train,
-            fuse=c.fused_attention and not c.scan,
+            fuse=c.fused_attention,
             kernels=c.attention,
             reach=self.reach,
         )

@@ -111,6 +111,8 @@ class Config:
                 f"model.hidden_size={self.hidden_size} over num_heads={self.num_heads} gives heads "
                 "of an odd width; rotary positions need an even one"
             )
+        if self.fused_attention and self.scan:  # a scanned layer is local or global by a number
+            raise FirthError("model.fused_attention needs model.scan=False in ModernBERT")
 
 
 class Block(nn.Module):
@@ -159,8 +161,7 @@ class Stack(nn.Module):
         c, collected = self.config, []
         unrolled = 1 if c.scan else c.num_layers
         is_local_N = np.arange(c.num_layers) % c.global_every > 0
-        for i in range(unrolled):
-            local = bool(is_local_N[i])
+        for i, local in enumerate(is_local_N[:unrolled].tolist()):
             layer = rematerialised(c, Block)(c, i == 0, local, name=f"layer_{i}")
             x_BLD, out = layer(x_BLD, contexts[local], train, attentions)
             collected.append(jax.tree.map(lambda leaf: leaf[None], out))
