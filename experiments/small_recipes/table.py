@@ -21,9 +21,10 @@ def full(rows: list[dict]) -> list[str]:
         held = row["heldout"]
         loss = held[next(name for name in LOSSES if name in held)]
         base = row["gain"] + loss  # of replaced tokens: the entropy of their share
-        spent = f"{row['core_minutes']:.0f}" if not row["resumed"] else "resumed"
+        spent = "resumed" if row["resumed"] else f"{row['core_minutes'] or row['minutes']:.0f}"
+        memory = f"{row['gib']:.1f}" if row["gib"] else ""
         cells = [f"`{row['family']}.py:{row['size']}`", f"{row['steps']:,}", spent]
-        cells += [f"{row['gib']:.1f}", f"{base:.3f}", f"{loss:.3f}", f"**{row['gain']:.2f}**"]
+        cells += [memory, f"{base:.3f}", f"{loss:.3f}", f"**{row['gain']:.2f}**"]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
