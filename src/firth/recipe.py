@@ -311,7 +311,7 @@ def completed(config) -> ml_collections.ConfigDict:
     Fields of the model stay out: its family has their defaults.
     """
     present = flatten(config)
-    if "optimizer" not in config:  # a model that is counted takes no steps
+    if present.get("model.family") == "ngram":  # counted in one pass: it takes no steps
         return config
     missing = {k: v for k, v in LATER.items() if k not in present and not k.startswith("model.")}
     return with_fields(config, missing)

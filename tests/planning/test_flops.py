@@ -40,11 +40,16 @@ def products_in(jaxpr, live=None) -> int:
             (contracted, _), _ = eqn.params["dimension_numbers"]
             depth = math.prod(eqn.invars[0].aval.shape[i] for i in contracted)
             total += 2 * depth * eqn.outvars[0].aval.size
+        counts = []
         for inner in jax.tree.leaves(list(eqn.params.values()), is_leaf=is_jaxpr):
             if is_jaxpr(inner):
                 inner = getattr(inner, "jaxpr", inner)
                 same = eqn.primitive.name != "scan" and len(inner.outvars) == len(live)
-                total += products_in(inner, live if same else None) * eqn.params.get("length", 1)
+                counts.append(products_in(inner, live if same else None))
+        if eqn.primitive.name == "cond":  # a way for each platform: one of them is taken
+            assert len(set(counts)) == 1
+            counts = counts[:1]
+        total += sum(counts) * eqn.params.get("length", 1)
     return total
 
 
