@@ -90,6 +90,7 @@ EXAMPLES = {
     "convert": """
         firth convert --from runs/mini --to published/         # for Hugging Face transformers
         firth convert --from hf:org/name --to firth-model/     # and back
+        firth convert --from runs/kn5 --to kn5.arpa            # n-grams, for SRILM and KenLM
         firth convert --from runs/labels --to published/ --license apache-2.0 --push me/labels
 
         The last also uploads it, with a model card that says how the run went.

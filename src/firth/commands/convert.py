@@ -2,6 +2,8 @@
 
 firth convert --from DIR --to DIR [--part generator] [--overwrite]
 firth convert --from WORKDIR --to DIR --license apache-2.0 --push ORG/NAME [--private]
+firth convert --from DIR --to FILE.arpa
+firth convert --from FILE.arpa --to DIR
 """
 
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 from firth.commands.arguments import Parser
 from firth.errors import FirthError
 from firth.models.model import parameter_count
+from firth.models.ngram.files import is_ngram
+from firth.weights.arpa import check_file, from_arpa, is_arpa, to_arpa
 from firth.weights.card import amended, model_card
 from firth.weights.config import architecture
 from firth.weights.hub import check_push, push
@@ -48,15 +52,15 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         prog="firth convert",
         description="Convert a published (Hugging Face) model to a Firth directory, or a Firth "
-        "directory or workdir to the published layout.",
+        "directory or workdir to the published layout; an n-gram model to an ARPA file, or back.",
     )
     parser.add_argument(
         "--from",
         dest="source",
         required=True,
-        help="published or Firth directory, workdir, hf:NAME",
+        help="published or Firth directory, workdir, hf:NAME, FILE.arpa",
     )
-    parser.add_argument("--to", required=True, help="directory to create")
+    parser.add_argument("--to", required=True, help="directory to create, or FILE.arpa")
     parser.add_argument("--overwrite", action="store_true", help="replace the model in --to")
     parser.add_argument(
         "--part",
@@ -78,6 +82,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.private and not args.push:
         raise FirthError("--private is for --push ORG/NAME")
+    if is_arpa(args.source) or is_arpa(args.to):
+        return _convert_ngrams(args)
     check_directory(args.to, args.overwrite)
     if args.push:
         check_push(args.push)
@@ -102,4 +108,26 @@ def main(argv: list[str]) -> int:
     print(f"{args.to}: {'Firth' if to_firth else 'published'} layout")
     if args.push:
         print(push(Path(args.to), args.push, private=args.private))
+    return 0
+
+
+def _convert_ngrams(args) -> int:
+    given = [name for name in ("license", "base_model", "push") if getattr(args, name)]
+    if given or args.part != "model":
+        flag = given[0].replace("_", "-") if given else "part"
+        raise FirthError(f"--{flag} is not for n-gram models")
+    if is_arpa(args.source) and is_arpa(args.to):
+        raise FirthError(f"--to {args.to}: an ARPA file becomes a folder")
+    if is_arpa(args.source):
+        check_directory(args.to, args.overwrite)
+        model = from_arpa(args.source, args.to, args.overwrite)
+    else:
+        check_file(args.to, args.overwrite)
+        if not is_ngram(args.source):
+            raise FirthError(
+                f"{args.source} holds no n-gram model, which alone an ARPA file can hold"
+            )
+        model = to_arpa(args.source, args.to)
+    counts = ", ".join(f"{len(keys):,}" for keys in model.keys)
+    print(f"{args.to}: n-grams of orders 1 to {model.order}: {counts}")
     return 0

@@ -4,7 +4,7 @@ They cut text at white space or into characters, and each type has an id: PTB, W
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Backend
 from firth.errors import FirthError
 from firth.tokenizers.huggingface import ANY_CHARACTER, SubwordTokenizer
 
-END = "<eos>"
+UNKNOWN, END = "<unk>", "<eos>"
 
 
 def train_words(
@@ -30,7 +30,7 @@ def train_words(
     Special tokens come first (<unk>, <eos>), then the types by falling frequency and then by their
     characters. The tokenizer recognises special tokens in text.
     """
-    roles = {"unk": "<unk>", **special_tokens}
+    roles = {"unk": UNKNOWN, **special_tokens}
     specials = list(dict.fromkeys([*roles.values(), END]))
     if vocab_size is not None and vocab_size <= len(specials):
         raise FirthError(
@@ -51,6 +51,20 @@ def train_words(
     backend.add_special_tokens(specials)
     config = {"eos_token": END, **{f"{role}_token": token for role, token in roles.items()}}
     return SubwordTokenizer(backend, config)
+
+
+def word_vocabulary(words: Sequence[str]) -> SubwordTokenizer:
+    """A vocabulary of these words by id; the first two are `<unk>` and `<eos>`.
+
+    Raises FirthError for a word that stands there twice.
+    """
+    vocab = {word: number for number, word in enumerate(words)}
+    if len(vocab) != len(words):
+        twice = next(word for number, word in enumerate(words) if vocab[word] != number)
+        raise FirthError(f"the vocabulary has {twice!r} twice")
+    backend = _backend("word", vocab, UNKNOWN, False, False)
+    backend.add_special_tokens([UNKNOWN, END])
+    return SubwordTokenizer(backend, {"eos_token": END, "unk_token": UNKNOWN})
 
 
 def _backend(
