@@ -100,14 +100,28 @@ def write_data(folder: Path) -> list:
     return ["--corpus", folder / "corpus.txt", "--glue", folder]
 
 
+STAGES = ("attention", "steps", "families", "inference", "pretrain")
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
+    """(the folder of a run with --tiny, the flags of it)."""
+    folder = tmp_path_factory.mktemp("kit")
+    return folder, ["--out", folder, "--tiny", *write_data(folder)]
+
+
+def rows_of(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.slow
-def test_every_stage_runs_on_a_cpu(tmp_path):
-    given = ["--out", tmp_path, "--tiny", *write_data(tmp_path)]
-    done = run(*given)
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_runs_on_a_cpu(tried, stage):
+    folder, flags = tried
+    done = run(*flags, "--stage", stage)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    stages = {"attention", "steps", "families", "inference", "pretrain"}
-    assert {row["stage"] for row in rows} == stages
+    rows = [row for row in rows_of(folder) if row["stage"] == stage]
+    assert rows
     without = [row for row in rows if "skipped" in row]
     assert all("no NVIDIA GPU" in row["skipped"] for row in without)
     assert all("cudnn" in (row.get("way") or row["side"]) for row in without)
@@ -115,14 +129,21 @@ def test_every_stage_runs_on_a_cpu(tmp_path):
     for row in rows:
         known = any(row.get(name, 0) > 0 for name in (*figures, "steps"))
         assert row in without or known or row["part"] in ("majority", "tune")
-    parts = [row for row in rows if row["stage"] == "pretrain"]
-    assert parts[1]["steps"] == parts[1]["of"] == 8 and parts[1]["heldout"]["mlm_loss"] > 0
-    assert parts[2]["dev"]["accuracy"] == 0.625  # 5 of 8 are acceptable, as most of train are
-    assert [row["weights"] for row in parts if "mean" in row] == ["pretrained", "random"]
-    again = run(*given)
+    if stage == "pretrain":
+        assert rows[1]["steps"] == rows[1]["of"] == 8 and rows[1]["heldout"]["mlm_loss"] > 0
+        assert rows[2]["dev"]["accuracy"] == 0.625  # 5 of 8 are acceptable, as most of train are
+        assert [row["weights"] for row in rows if "mean" in row] == ["pretrained", "random"]
+
+
+@pytest.mark.slow
+def test_a_second_command_finds_all_stages_done(tried):
+    folder, flags = tried
+    assert run(*flags).returncode == 0
+    before = rows_of(folder)
+    again = run(*flags)
     assert again.returncode == 0 and "{" not in again.stdout.partition("\n")[2]
-    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == len(rows)
-    shown = subprocess.run([sys.executable, KIT / "table.py", tmp_path], capture_output=True)
+    assert rows_of(folder) == before and {row["stage"] for row in before} == set(STAGES)
+    shown = subprocess.run([sys.executable, KIT / "table.py", folder], capture_output=True)
     assert shown.returncode == 0 and "bert.py:tiny, random" in shown.stdout.decode()
 
 
