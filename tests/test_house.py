@@ -2,6 +2,7 @@
 
 import ast
 import io
+import itertools
 import subprocess
 import sys
 import tokenize
@@ -140,6 +141,12 @@ def test_sizes():
     from firth.cli import VERBS
 
     assert verbs == VERBS.keys()
+
+
+def test_no_two_test_files_share_a_name():
+    # pytest imports test files by their last names: of two alike, a whole run refuses the second
+    names = sorted(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [a for a, b in itertools.pairwise(names) if a == b] == []
 
 
 def test_the_loop_names_no_model():
