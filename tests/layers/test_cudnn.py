@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.quick import initial
 
 from firth.errors import FirthError
 from firth.layers import cudnn, transformer
@@ -94,7 +95,7 @@ def test_a_row_without_a_key_is_finite_and_one_with_holes_is_not(stand_in):
 def test_a_layer_computes_the_same_either_way(stand_in):
     x = jax.random.normal(jax.random.key(1), (B, L, H * K), jnp.bfloat16)
     plain = MultiHeadAttention(H, dtype="bfloat16")
-    params = plain.init(jax.random.key(2), x, 0.0, train=False)
+    params = {"params": initial(plain, x, 0.0, train=False)}
     other = MultiHeadAttention(H, dtype="bfloat16", kernels="cudnn")
     bias = mask_to_bias(PADDING)
     for one, two in zip(
@@ -138,7 +139,7 @@ def test_a_family_computes_the_same_either_way(stand_in, monkeypatch, family, sc
         FAMILIES[family].Body(family_config(family, attention=way, scan=scan))
         for way in ("plain", "cudnn")
     ]
-    params = bodies[0].init(jax.random.key(2), tokens)
+    params = {"params": initial(bodies[0], tokens)}
     dout = jax.random.normal(jax.random.key(3), (B, L, 32))
 
     def loss(params, body):

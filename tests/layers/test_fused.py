@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.quick import jit
+from helpers.quick import initial, jit
 
 from firth.errors import FirthError
 from firth.layers import fused
@@ -138,7 +138,7 @@ def step(fused_attention: bool, remat: str = "none", mesh=None):
     encoder = bert.Body(config)
     tokens = jax.random.randint(jax.random.key(0), (B, L), 0, 32)
     mask = jnp.arange(L) < jnp.array([[L], [300]])
-    params = jit(encoder.init)(jax.random.key(1), tokens[:, :8])["params"]
+    params = initial(encoder, tokens[:, :8])
 
     def loss(params):
         rngs = {"dropout": jax.random.key(2)}
@@ -180,7 +180,7 @@ def test_what_is_kept_for_the_backward_pass():
     """Nothing of the size of the scores but the mask, in a byte for every four of them."""
     x = normal((B, L, 256), 0)
     layer = MultiHeadAttention(4, RATE, fused=True)
-    params = layer.init(jax.random.key(1), x, 0.0, train=False)
+    params = {"params": initial(layer, x, 0.0, train=False)}
 
     def out(x):
         rngs = {"dropout": jax.random.key(2)}

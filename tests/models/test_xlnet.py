@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.published.xlnet import SHAPES, make_xlnet, orders, rows
-from helpers.quick import jit
+from helpers.quick import initial, jit
 
 import firth
 from firth.errors import FirthError
@@ -33,7 +33,7 @@ def small(family="xlnet", seed=0, **changes):
         init_stddev=0.3,
     )
     model = create(spec | changes, ("lm",))
-    params = jit(model.init)(jax.random.key(seed), jnp.zeros((1, 4), jnp.int32))["params"]
+    params = initial(model, jnp.zeros((1, 4), jnp.int32), seed=seed, scale=0.3)
     return model, params
 
 

@@ -1,10 +1,9 @@
 """Causal language modelling: what is predicted where, memory, and what is refused."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.quick import jit
+from helpers.quick import initial, jit
 from helpers.rows import make_batch
 from ml_collections import ConfigDict
 
@@ -50,7 +49,7 @@ def test_the_last_place_predicts_what_follows():
 def test_loss_over_segments_is_that_of_the_whole_text():
     """With memory and `following`, two halves cost what the whole does; a reset costs more."""
     model, objective = create(TINY, ("lm",)), CausalLM(memory=12)
-    params = jit(model.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
+    params = initial(model, jnp.zeros((1, 4), jnp.int32))
     text = np.random.default_rng(0).integers(0, 31, (2, 13)).astype(np.int32)
 
     run = jit(

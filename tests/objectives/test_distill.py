@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.quick import initial, jit
 
 from firth.errors import FirthError
 from firth.models.model import bound, create, merge_params
@@ -65,7 +66,7 @@ def made(objective, spec=STUDENT):
     """(model, parameters: the student's random, the teacher's its own)."""
     model = create_model(spec, objective)
     tokens = jnp.zeros((1, L), jnp.int32)
-    fresh = jax.device_get(jax.jit(model.init)(jax.random.key(2), tokens)["params"])
+    fresh = initial(model, tokens, seed=2)
     params, _ = merge_params(fresh, objective.initial(spec), "the teacher")
     return model, params
 
@@ -76,8 +77,10 @@ def test_the_terms_equal_torchs(teacher, clean, masked_only):
 
     objective = Distill(MASKED, teacher, width=24, masked_only=masked_only)
     model, params = made(objective)
-    batch = objective.corrupt(clean, jax.random.key(0))
-    sums, metrics = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
+    sums, metrics = jit(bound(model, lambda m, b: objective.losses(m, b, train=False)))(
+        params, batch
+    )
     weights = objective.weights(batch)
 
     texts = (batch["tokens"], batch["segments"], batch["mask"])
@@ -112,13 +115,13 @@ def test_the_terms_equal_torchs(teacher, clean, masked_only):
 def test_no_gradient_reaches_the_teacher(teacher, clean):
     objective = Distill(MASKED, teacher, width=24)
     model, params = made(objective)
-    batch = objective.corrupt(clean, jax.random.key(0))
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
 
     def loss(params):
         sums, _ = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
         return sum(sums.values())
 
-    gradient = jax.jit(jax.grad(loss))(params)
+    gradient = jit(jax.grad(loss))(params)
     assert all(not jnp.any(leaf) for leaf in jax.tree.leaves(gradient["teacher"]))
     assert all(jnp.any(leaf) for leaf in jax.tree.leaves(gradient["mlm"]))
     assert objective.frozen == ("^teacher/",)
@@ -128,8 +131,8 @@ def test_a_student_that_is_its_teacher_has_nothing_left_to_learn(teacher, clean)
     objective = Distill(MASKED, teacher, width=24, layers=(0, 1, 2, 3))
     body = TEACHER | dict(pooler=False)
     model, params = made(objective, body)
-    batch = objective.corrupt(clean, jax.random.key(0))
-    sums, _ = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
+    sums, _ = jit(bound(model, lambda m, b: objective.losses(m, b, train=False)))(params, batch)
     assert abs(float(sums["soft"])) < 1e-4 and abs(float(sums["cosine"])) < 1e-4
 
 
@@ -154,8 +157,8 @@ def test_a_narrower_student_gets_a_bridge(teacher, clean):
     assert objective.heads == ("mlm", "bridge")
     model, params = made(objective, narrow)
     assert params["bridge"]["kernel"].shape == (12, 24)
-    batch = objective.corrupt(clean, jax.random.key(0))
-    sums, _ = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
+    sums, _ = jit(bound(model, lambda m, b: objective.losses(m, b, train=False)))(params, batch)
     assert all(np.isfinite(value) for value in sums.values())
     assert dataclasses.replace(objective, cosine=0.0).heads == ("mlm",)
 

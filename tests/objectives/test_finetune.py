@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.quick import jit
+from helpers.quick import initial, jit
 
 from firth.errors import FirthError
 from firth.models.model import bound, create
@@ -161,7 +161,7 @@ def gpt(body=GPT, **fields):
     task = SimpleNamespace(kind="classification", text_columns=("a", "b"), name="made")
     objective = Finetune.from_config(fields, Sources(None, task, body=body))
     model = create(body, objective.heads, num_labels=C)
-    params = jit(model.init)(jax.random.key(0), np.zeros((1, L), int))["params"]
+    params = initial(model, np.zeros((1, L), int))
     params = jax.tree.map(
         lambda p: np.random.default_rng(p.size).normal(size=p.shape, scale=0.4), params
     )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.quick import jit
+from helpers.quick import initial, jit
 from helpers.rows import CLS, SEP, SPECIAL, UNLIKELY, Hashable, corrupt, keys, make_batch
 from ml_collections import ConfigDict
 from scipy.stats import chisquare
@@ -235,7 +235,7 @@ def model():
 def test_the_loss_is_the_mean_log_probability_of_the_targets():
     objective = dataclasses.replace(SMALL, memory=8)
     m = model()
-    params = jit(m.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
+    params = initial(m, jnp.zeros((1, 4), jnp.int32), scale=0.1)
     batch = xlnet_rows(4, 32) | {"segments": jnp.zeros((4, 32), jnp.int32)}
     batch = corrupt(objective)(batch, jax.random.key(0)) | {"carry": objective.carry(m, 4)}
     batch["reset"] = jnp.zeros(4, bool)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.quick import jit
+from helpers.quick import initial, jit
 from helpers.rows import CLS, SEP, SPECIAL, Hashable, corrupt, make_batch
 from ml_collections import ConfigDict
 
@@ -104,7 +104,7 @@ def test_micro_batches_keep_the_directions():
     body = dict(family="xlnet", vocab_size=60, num_layers=1, hidden_size=16, num_heads=2)
     body |= dict(intermediate_size=24, init_stddev=0.5, dropout=0.0, attention_dropout=0.0)
     m = create(body, ("lm",))
-    params = jit(m.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
+    params = initial(m, jnp.zeros((1, 4), jnp.int32), scale=0.5)
     batch = both_directions(4, 32) | {"segments": jnp.zeros((8, 32), jnp.int32)}
     batch = corrupt(objective)(batch, jax.random.key(0))
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.quick import jit
+from helpers.quick import initial, jit
 from scipy.stats import chisquare
 from sklearn.metrics import roc_auc_score
 
@@ -69,7 +69,7 @@ def made(objective, body=None, seed=0):
     """(model, parameters scaled up so that the generator has opinions)."""
     model = create_model(body or spec(), objective)
     tokens = jnp.zeros((1, L), jnp.int32)
-    params = jax.jit(model.init)(jax.random.key(seed), tokens)["params"]
+    params = initial(model, tokens, seed=seed)
     return model, jax.tree.map(lambda leaf: 8 * leaf if leaf.ndim > 1 else leaf, params)
 
 
@@ -159,7 +159,7 @@ def test_the_released_codes_masks_repeat_positions():
 
 def test_the_same_rows_get_the_same_samples_in_any_batch(clean):
     objective = ReplacedTokens(MASKED)
-    whole = objective.corrupt(clean, jax.random.key(0))
+    whole = jit(objective.corrupt)(clean, jax.random.key(0))
     part = objective.corrupt(jax.tree.map(lambda x: x[2:4], clean), jax.random.key(0))
     np.testing.assert_array_equal(whole["uniform"][2:4], part["uniform"])
 
@@ -185,23 +185,25 @@ def test_gradients_reach_what_they_should_and_nothing_else(clean, variant, shari
     size = dict(width=1.0) if sharing == "all" else size
     objective = ReplacedTokens(MASKED, variant=variant, sharing=sharing, **size)
     model, params = made(objective)
-    batch = objective.corrupt(clean, jax.random.key(0))
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
     losses = bound(model, lambda m, b: objective.losses(m, b, train=False)[0])
 
-    def gradient(term):
-        return jax.jit(jax.grad(lambda p: losses(p, batch)[term]))(params)
+    def gradient(params, term):
+        return jax.grad(lambda p: losses(p, batch)[term])(params)
+
+    # both in one program, which computes what they share once
+    gradients = jit(lambda params: [gradient(params, term) for term in ("model", "generator")])
 
     def size_of(tree):
         return max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
 
-    model_term = gradient("model")
+    model_term, generator_term = gradients(params)
     assert all(size_of(model_term[head]) > 0 for head in VARIANTS[variant])
     assert size_of(model_term["encoder"]) > 0
     if sharing == "all":
         return
     # No gradient of what the model learns flows back through the samples.
     assert size_of(model_term["generator"]) == 0
-    generator_term = gradient("generator")
     assert size_of(generator_term["generator"]) > 0
     encoder = generator_term["encoder"]
     tied = {"word", "position", "type", "norm"}
@@ -213,11 +215,11 @@ def test_the_model_sees_the_original_nowhere_but_where_it_stands(clean):
     """With the samples fixed, other originals behind the masks change nothing but the labels."""
     objective = ReplacedTokens(MASKED)
     model, params = made(objective)
-    batch = objective.corrupt(clean, jax.random.key(0))
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
     P = batch["positions"].shape[1]
     certain = 1e3 * jax.nn.one_hot(jnp.full((B, P), 7), V)  # whatever it is, 7 is drawn
     hidden_from = batch | {"original": jnp.where(batch["tokens"] == 4, 9, batch["original"])}
-    logits = bound(model, lambda m, t, s, k: m.head("rtd")(m.encoder(t, s, k).last))
+    logits = jit(bound(model, lambda m, t, s, k: m.head("rtd")(m.encoder(t, s, k).last)))
     seen, other = (
         logits(params, objective.fill(certain, b), b["segments"], b["mask"])
         for b in (batch, hidden_from)
@@ -230,7 +232,7 @@ def test_losses_against_numpy(clean):
     model, params = made(ReplacedTokens(MASKED, sharing="none"))
     for variant in ("electra", "electra_15"):
         objective = ReplacedTokens(MASKED, variant=variant, sharing="none")
-        batch = objective.corrupt(clean, jax.random.key(3))
+        batch = jit(objective.corrupt)(clean, jax.random.key(3))
 
         def everything(m, b, objective=objective):
             hidden = m.generator_hidden(b["tokens"], b["segments"], b["mask"], train=False)
@@ -240,7 +242,7 @@ def test_losses_against_numpy(clean):
             detected = m.head("rtd")(m.encoder(filled, b["segments"], b["mask"]).last)
             return objective.losses(m, b, train=False), filled, detected, logits.argmax(-1)
 
-        (sums, metrics), filled, detected, best = bound(model, everything)(params, batch)
+        (sums, metrics), filled, detected, best = jit(bound(model, everything))(params, batch)
         detected = np.asarray(detected, np.float64)
         replaced = np.asarray(filled != clean["tokens"])
         where = np.asarray(clean["mask"])
@@ -275,7 +277,7 @@ def test_losses_against_numpy(clean):
 def test_training_is_spared_the_ranking(clean):
     objective = ReplacedTokens(MASKED, sharing="none")
     model, params = made(objective)
-    batch = objective.corrupt(clean, jax.random.key(3))
+    batch = jit(objective.corrupt)(clean, jax.random.key(3))
     for train in (True, False):
         run = bound(model, lambda m, b, train=train: objective.losses(m, b, train=train))
         _, metrics = jax.eval_shape(
@@ -287,7 +289,7 @@ def test_training_is_spared_the_ranking(clean):
 def test_the_copy_mechanism_against_numpy(clean):
     objective = ReplacedTokens(MASKED, variant="all_tokens", sharing="none")
     model, params = made(objective)
-    batch = objective.corrupt(clean, jax.random.key(3))
+    batch = jit(objective.corrupt)(clean, jax.random.key(3))
 
     def everything(m, b):
         hidden = m.generator_hidden(b["tokens"], b["segments"], b["mask"], train=False)
@@ -296,7 +298,7 @@ def test_the_copy_mechanism_against_numpy(clean):
         last = m.encoder(filled, b["segments"], b["mask"]).last
         return objective.losses(m, b, train=False), filled, m.mlm(last), m.copies(last)
 
-    (sums, metrics), filled, words, copies = bound(model, everything)(params, batch)
+    (sums, metrics), filled, words, copies = jit(bound(model, everything))(params, batch)
     words, copies = np.asarray(words, np.float64), np.asarray(copies, np.float64)
     softmax = np.exp(words - words.max(-1, keepdims=True))
     softmax /= softmax.sum(-1, keepdims=True)
@@ -316,8 +318,8 @@ def test_the_copy_mechanism_against_numpy(clean):
 def test_every_body_can_be_a_discriminator(clean, family, sharing):
     objective = ReplacedTokens(MASKED, sharing=sharing, width=1.0 if sharing == "all" else 0.5)
     model, params = made(objective, spec(family))
-    batch = objective.corrupt(clean, jax.random.key(0))
-    sums, _ = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
+    sums, _ = jit(bound(model, lambda m, b: objective.losses(m, b, train=False)))(params, batch)
     assert all(np.isfinite(value) and value > 0 for value in sums.values())
     assert ("generator" in params) == (sharing != "all")
     if sharing == "embeddings":
@@ -330,7 +332,7 @@ def test_a_generator_is_as_wide_and_deep_as_asked():
     assert part["tied"] and part["generator"]["num_layers"] == 2
     generator = {n: part["generator"][n] for n in ("hidden_size", "num_heads", "embedding_size")}
     assert generator == dict(hidden_size=32, num_heads=2, embedding_size=20)
-    shapes = jax.eval_shape(lambda: made(objective)[1])["generator"]["encoder"]["stack"]
+    shapes = made(objective)[1]["generator"]["encoder"]["stack"]
     assert list(shapes) == ["layer_0"] and shapes["layer_0"]["mlp_in"]["kernel"].shape == (8, 12)
 
 
@@ -338,22 +340,22 @@ def saved(seed=5, **changes):
     body = spec("bert", pooler=False)
     objective = dataclasses.replace(MASKED)
     model = create_model(body, objective)
-    params = jax.jit(model.init)(jax.random.key(seed), jnp.zeros((1, L), jnp.int32))["params"]
-    fields = dict(spec=body, heads=("mlm",), params=jax.device_get(params), tokenizer=lambda: None)
+    params = initial(model, jnp.zeros((1, L), jnp.int32), seed=seed)
+    fields = dict(spec=body, heads=("mlm",), params=params, tokenizer=lambda: None)
     return SimpleNamespace(**fields | changes)
 
 
 def test_a_generator_of_an_earlier_stage_samples_and_learns_no_more(clean):
     objective = ReplacedTokens(MASKED, sharing="none", trained=saved())
     model = create_model(spec(), objective)
-    fresh = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, L), jnp.int32))["params"]
-    params, random = merge_params(jax.device_get(fresh), objective.initial(spec()), "the generator")
+    fresh = initial(model, jnp.zeros((1, L), jnp.int32))
+    params, random = merge_params(fresh, objective.initial(spec()), "the generator")
     taken = params["generator"]["encoder"]["word"]["embedding"]
     np.testing.assert_array_equal(taken, objective.trained.params["encoder"]["word"]["embedding"])
     assert random and not any(name.startswith("generator/") for name in random)
     assert objective.frozen == ("^generator/",) and objective.coefficients["generator"] == 0
-    batch = objective.corrupt(clean, jax.random.key(0))
-    sums, _ = bound(model, lambda m, b: objective.losses(m, b, train=False))(params, batch)
+    batch = jit(objective.corrupt)(clean, jax.random.key(0))
+    sums, _ = jit(bound(model, lambda m, b: objective.losses(m, b, train=False)))(params, batch)
     assert sums["model"] > 0
     with pytest.raises(FirthError, match="needs sharing='none', not 'embeddings'"):
         ReplacedTokens(MASKED, trained=saved())

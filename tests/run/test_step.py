@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.quick import jit
+from helpers.quick import initial, jit
 
 from firth import recipe
 from firth.models.model import create
@@ -41,7 +41,7 @@ def parts():
         "copy": np.zeros(8, np.uint32),
     }
     batch = jax.tree.map(jnp.asarray, batch)
-    params = model.init(jax.random.key(0), tokens)["params"]
+    params = initial(model, tokens)
     return model, objective, optimizer, schedule, config, params, batch
 
 
