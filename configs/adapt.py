@@ -21,7 +21,7 @@ experiments/adaptation.
 """
 
 from firth.configs import common
-from firth.models.model import family
+from firth.models.model import family, is_stateful
 from firth.recipe import parse_arg
 from firth.weights.read import read_family
 
@@ -72,7 +72,8 @@ def text_and_objective(module, length: int) -> tuple[dict, dict]:
     packed = dict(view="packed", mode="sentences")
     if module.Config.causal:
         streams = dict(view="streams", shuffle=True, ends="document")
-        memory = dict(memory=length) if hasattr(module.Body, "empty_memory") else {}
+        places = hasattr(module.Body, "empty_memory") and not is_stateful(module.Config)
+        memory = dict(memory=length) if places else {}
         return streams, dict(name="clm", **memory)
     if hasattr(module.Body, "two_streams"):
         return packed, dict(

@@ -140,6 +140,8 @@ RECIPES = (
     *(f"gpt.py:{size}" for size in ("tiny", "mini", "small", "base")),
     *(f"gpt2.py:{size}" for size in ("tiny", "base", "medium", "large", "xl")),
     *(f"transformer_xl.py:{s}" for s in ("tiny", "mini", "ptb", "enwik8", "wt103", "wt103_large")),
+    *(f"lstm.py:{size}" for size in ("tiny", "small", "medium", "large")),
+    *(f"rnn.py:{size}" for size in ("tiny", "small", "medium")),
 )
 
 
@@ -149,12 +151,13 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     assert {"encoder", *objective.heads} - {"lm"} <= set(params)  # an LM head may have no bias
     optimizer = create_optimizer(config.optimizer)
     model = create(dict(config.model) | dict(vocab_size=99), ())
+    recurrent = name.startswith(("lstm", "rnn"))
 
     def init(params):
         return TrainState.create(params, optimizer, objective.carry(model, 8))
 
     state = jax.eval_shape(init, params)
-    assert bool(state.carry) == bool(config.objective.get("memory"))
+    assert bool(state.carry) == (recurrent or bool(config.objective.get("memory")))
     shardings = shardings_of(state, create_mesh(dict(data=1, fsdp=2, tensor=4)))
     for sharding in jax.tree.leaves(shardings.carry):
         assert sharding.spec[0] == ("data", "fsdp")  # rows, like those of the batch

@@ -9,7 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import ACTIVATIONS, dense, edge_initializer, layer_norm
+from firth.layers.transformer import (
+    ACTIVATIONS,
+    dense,
+    edge_initializer,
+    initializer,
+    layer_norm,
+)
 
 
 def _word_scores(x_BME, table_VE):
@@ -67,17 +73,32 @@ class MaskedLMHead(nn.Module):
 
 
 class LanguageModelHead(nn.Module):
-    """Products with the word table, and a bias where the family's head has one (`lm_bias`)."""
+    """Products with the word table, and a bias where the family's head has one (`lm_bias`).
+
+    The table is that of the embeddings, or one of the head's own (`tied_softmax=False`).
+    """
 
     config: object
 
     @nn.compact
     def __call__(self, hidden_BMD, decode):
-        """Vocabulary logits float32 [B, M, V]."""
-        logits_BMV = decode(hidden_BMD).astype(jnp.float32)
-        if not self.config.lm_bias:
+        """Vocabulary logits float32 [B, M, V].
+
+        `decode` maps [B, M, D] to [B, M, V] with the word embeddings, or with a table that is
+        given.
+        """
+        c = self.config
+        if getattr(c, "tied_softmax", True):
+            logits_BMV = decode(hidden_BMD).astype(jnp.float32)
+        else:
+            shape = (c.vocab_size, c.embedding_width)
+            word = nn.Embed(*shape, embedding_init=initializer(c), name="word")
+            logits_BMV = decode(hidden_BMD, word.embedding.astype(c.dtype)).astype(jnp.float32)
+        if not c.lm_bias:
             return logits_BMV
-        return logits_BMV + self.param("bias", nn.initializers.zeros, logits_BMV.shape[-1:])
+        uniform = getattr(c, "init_range", 0.0)  # Zaremba et al. draw every parameter so
+        init = initializer(c) if uniform else nn.initializers.zeros
+        return logits_BMV + self.param("bias", init, logits_BMV.shape[-1:])
 
 
 class ClassifierHead(nn.Module):

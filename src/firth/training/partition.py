@@ -35,6 +35,7 @@ RULES = (
     (r"(query|key|value|mlp_in)/bias$", P("tensor")),
     (r"attention/(query|key|value|relative|output)$", P("fsdp", "tensor", None)),
     (r"(content|position|segment)_bias$", P("tensor", None)),
+    (r"stack/\w+/(input|recurrent)$", P("fsdp", None, "tensor")),  # [inputs, gates, hidden]
     (r"segment_embedding$", P(None, "tensor", None)),
     (r"mask_embedding$", P(None, None, "fsdp")),
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
