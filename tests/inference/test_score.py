@@ -217,16 +217,15 @@ def test_a_model_with_memory_reads_a_long_text_once(tmp_path, name):
     tokens = np.random.default_rng(0).integers(0, words.vocab_size, 29)
     text = np.array([words.end_id, *tokens])
     if name == "transformer_xl":
-        objective, batch = CausalLM(memory=8), {}
+        objective = CausalLM(memory=8)
         carry = objective.carry(encoder.model, 1)
         run = bound(encoder.model, functools.partial(objective.losses, train=False))
         losses = []
         for t in range(0, 29, 8):
             real = np.arange(8)[None] < 29 - t
-            one = dict(tokens=text[t : t + 8][:8], targets=tokens[t : t + 8])
-            batch = {
-                k: np.pad(v[: 29 - t], (0, 8 - len(v[: 29 - t])))[None] for k, v in one.items()
-            }
+            read = min(8, 29 - t)
+            pair = dict(tokens=text[t : t + read], targets=tokens[t : t + read])
+            batch = {name: np.pad(ids, (0, 8 - read))[None] for name, ids in pair.items()}
             batch |= dict(segments=None, mask=real, target_weights=real * 1.0, carry=carry)
             sums, _, carry = run(encoder.params, batch)
             losses.append(float(sums["lm"]))

@@ -137,7 +137,7 @@ def test_a_recurrent_body_always_carries_its_state():
     np.testing.assert_array_equal(state["c"][1], after["c"][1])
     assert len({forgotten, fresh, second}) == 3
     objective.check(ConfigDict(dict(view="streams")))
-    with pytest.raises(FirthError, match="the state of a recurrent network needs data.view='stre"):
+    with pytest.raises(FirthError, match=r"the state of a recurrent network needs data.view='stre"):
         objective.check(ConfigDict(dict(view="packed")))
 
 

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from firth.layers.affine import multiply
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import (
     ACTIVATIONS,
@@ -75,7 +76,7 @@ class MaskedLMHead(nn.Module):
 class LanguageModelHead(nn.Module):
     """Products with the word table, and a bias where the family's head has one (`lm_bias`).
 
-    The table is that of the embeddings, or one of the head's own (`tied_softmax=False`).
+    The table is that of the embeddings, or a kernel of the head's own (`tied_softmax=False`).
     """
 
     config: object
@@ -84,16 +85,14 @@ class LanguageModelHead(nn.Module):
     def __call__(self, hidden_BMD, decode):
         """Vocabulary logits float32 [B, M, V].
 
-        `decode` maps [B, M, D] to [B, M, V] with the word embeddings, or with a table that is
-        given.
+        `decode` maps [B, M, D] to [B, M, V] with the word embeddings.
         """
-        c = self.config
+        c, (*outer, D) = self.config, hidden_BMD.shape
         if getattr(c, "tied_softmax", True):
             logits_BMV = decode(hidden_BMD).astype(jnp.float32)
         else:
-            shape = (c.vocab_size, c.embedding_width)
-            word = nn.Embed(*shape, embedding_init=initializer(c), name="word")
-            logits_BMV = decode(hidden_BMD, word.embedding.astype(c.dtype)).astype(jnp.float32)
+            kernel_DV = self.param("softmax", initializer(c), (D, c.vocab_size)).astype(c.dtype)
+            logits_BMV = multiply(hidden_BMD.reshape(-1, D), kernel_DV).reshape(*outer, -1)
         if not c.lm_bias:
             return logits_BMV
         uniform = getattr(c, "init_range", 0.0)  # Zaremba et al. draw every parameter so

@@ -101,7 +101,7 @@ def recurrent(c, *, rows, length, micro=1) -> Iterator[Product]:
         widths = c.embedding_width + (N - 1) * D
         yield Product(INPUTS, 2 * tokens * c.gates * D * widths)
     yield Product(RECURRENT, N * 2 * tokens * c.gates * D**2)
-    if c.embedding_width != D:
+    if c.tied_softmax and c.embedding_width != D:
         yield Product("down-projection", 2 * tokens * D * c.embedding_width)
 
 
@@ -114,4 +114,5 @@ def masked_words(c, positions: int, scored: int = 0) -> Product:
 def next_words(c, positions: int) -> Product:
     """The language modelling head at so many positions."""
     words = c.vocab_size + (c.max_length if getattr(c, "softmax_over_all", False) else 0)
-    return Product("lm", 2 * positions * c.embedding_width * words)
+    width = c.embedding_width if getattr(c, "tied_softmax", True) else c.hidden_size
+    return Product("lm", 2 * positions * width * words)

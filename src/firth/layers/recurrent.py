@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from firth.layers.affine import kernel_gradient, multiply
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import initializer, run_layers
 
@@ -118,13 +119,8 @@ def _backward(cell, saved, gradients):
         step, last, (z_LBGH, before, given_LBH, mask_LB), reverse=True, unroll=UNROLL
     )
     h_LBH = _recurrent(before[0], keep_BH, kernel_HGH.dtype)
-    dkernel = jnp.einsum(
-        "LBH,LBGK->HGK",
-        h_LBH,
-        dz_LBGH.astype(kernel_HGH.dtype),
-        preferred_element_type=jnp.float32,
-    )
-    return dz_LBGH, dkernel.astype(kernel_HGH.dtype), of_first, None, None
+    dkernel = kernel_gradient(h_LBH.reshape(-1, H), dz_LBGH.reshape(-1, G * H))
+    return dz_LBGH, dkernel.reshape(kernel_HGH.shape).astype(kernel_HGH.dtype), of_first, None, None
 
 
 unroll.defvjp(_forward, _backward)
@@ -149,9 +145,11 @@ class Layer(nn.Module):
         H = c.hidden_size
         x_LBD = x_BLD.swapaxes(0, 1)
         if c.projects_input:
-            kernel = self.param("input", initializer(c), (x_BLD.shape[-1], gates, H))
-            z_LBGH = jnp.tensordot(x_LBD, kernel.astype(c.dtype), 1)
-            z_LBGH += self.param("bias", gate_biases(c), (gates, H)).astype(c.dtype)
+            D, M = x_LBD.shape[-1], x_LBD.shape[:2]
+            kernel = self.param("input", initializer(c), (D, gates, H)).astype(c.dtype)
+            z_MF = multiply(x_LBD.reshape(-1, D), kernel.reshape(D, gates * H))
+            z_LBGH = z_MF.reshape(*M, gates, H)
+            z_LBGH += self.param("bias", gate_biases(c), (gates, H))
         else:
             z_LBGH = x_LBD[:, :, None]
         kernel = self.param("recurrent", initializer(c), (H, gates, H)).astype(c.dtype)

@@ -36,6 +36,7 @@ RULES = (
     (r"attention/(query|key|value|relative|output)$", P("fsdp", "tensor", None)),
     (r"(content|position|segment)_bias$", P("tensor", None)),
     (r"stack/\w+/(input|recurrent)$", P("fsdp", None, "tensor")),  # [inputs, gates, hidden]
+    (r"lm/softmax$", P("fsdp", "tensor")),
     (r"segment_embedding$", P(None, "tensor", None)),
     (r"mask_embedding$", P(None, None, "fsdp")),
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),

@@ -164,12 +164,12 @@ def test_elmans_network_is_that_of_the_paper():
             params["encoder"]["stack"]["layer_0"]["recurrent"][:, 0],
         )
     )
-    words = np.asarray(params["lm"]["word"]["embedding"], np.float64)
+    words = np.asarray(params["lm"]["softmax"], np.float64)
     s = np.zeros((B, 9))
     for t in range(L):
         s = sigmoid(table[tokens[:, t]] + s @ own)
         np.testing.assert_allclose(out.last[:, t], s, atol=1e-6)
-        np.testing.assert_allclose(logits["lm"][:, t], s @ words.T, atol=1e-5)
+        np.testing.assert_allclose(logits["lm"][:, t], s @ words, atol=1e-5)
     assert parameter_count(params) == 2 * WORDS * 9 + 9 * 9
 
 
@@ -237,7 +237,7 @@ def test_a_narrow_embedding_ends_in_its_own_table():
     tokens, _ = batch()
     out, logits = model.apply({"params": params}, tokens)
     encoder = params["encoder"]
-    assert out.hidden.shape == (2, B, L, 12) and "word" not in params["lm"]
+    assert out.hidden.shape == (2, B, L, 12) and "softmax" not in params["lm"]
     np.testing.assert_array_equal(out.hidden[0][..., :8], encoder["word"]["embedding"][tokens])
     assert not np.asarray(out.hidden[0][..., 8:]).any()
     narrow = np.asarray(out.last) @ encoder["project"]["kernel"]

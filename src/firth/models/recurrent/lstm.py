@@ -33,8 +33,8 @@ def size(name: str) -> dict:
 class Config:
     """Dimensions and numerics; the defaults are Zaremba's medium network.
 
-    The embeddings are `embedding_size` wide (0: as the layers). If that is less than the layers',
-    a map down to it stands before the softmax. `tied_softmax`: the softmax uses the embeddings.
+    The embeddings are `embedding_size` wide (0: as the layers). `tied_softmax`: the softmax uses
+    them, after a map down to their width if that is less than the layers'.
 
     `embedding_dropout` falls on the embeddings, `dropout` between layers, `output_dropout` before
     the softmax, each with a new mask at every place. `state_dropout` falls on the state that a
@@ -140,7 +140,7 @@ class Body(nn.Module):
         )
         self.embedding_drop, self.drop = Dropout(c.embedding_dropout), Dropout(c.output_dropout)
         self.stack = Stack(c)
-        if c.embedding_width != c.hidden_size:
+        if c.tied_softmax and c.embedding_width != c.hidden_size:
             self.project = dense(c, c.embedding_width, bias=False)
 
     def __call__(
@@ -190,12 +190,11 @@ class Body(nn.Module):
         last_BLD = self.drop(layers[-1], train=train)
         return Encoded(last_BLD, hidden, memory=jax.lax.stop_gradient(state))
 
-    def decode(self, x_BMD, table_VE=None):
-        """Scores [..., V] of the words by the embeddings, or by another table of their width."""
+    def decode(self, x_BMD):
+        """Scores of the words by their embeddings: [..., D] to float32 [..., V]."""
         c = self.config
-        table_VE = self.word.embedding.astype(c.dtype) if table_VE is None else table_VE
         x_BME = x_BMD if c.embedding_width == c.hidden_size else self.project(x_BMD)
-        return word_scores(x_BME, table_VE)
+        return word_scores(x_BME, self.word.embedding.astype(c.dtype))
 
     @nn.nowrap
     def empty_memory(self, rows: int, length: int = 0) -> dict:
