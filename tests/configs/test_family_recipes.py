@@ -165,6 +165,12 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     assert 0 < float(schedule(config.steps // 2)) <= config.schedule.lr
 
 
+def test_a_recipe_of_gradient_descent_has_no_moments_to_give():
+    config = recipe.read_recipe("lstm.py:tiny", ["--config.optimizer.name=adamw"])
+    with pytest.raises(FirthError, match=r"optimizer\.name='adamw' needs optimizer\.b1, which"):
+        create_optimizer(config.optimizer)
+
+
 def test_the_papers_numbers():
     roberta = recipe.read_recipe("roberta.py:base")
     assert (roberta.batch_size, roberta.steps, roberta.schedule.lr) == (8192, 500_000, 6e-4)

@@ -114,8 +114,7 @@ def reference(spec, params, grads, rate=RATE):
             mean = m[k] / (1 - s["b1"] ** t) if correct else m[k]
             square = v[k] / (1 - s["b2"] ** t) if correct else v[k]
             update = x if s["name"] == "sgd" else mean / (np.sqrt(square) + s["eps"])
-            decays = k in DECAYED if s["decay_exclude"] else True
-            if decays:
+            if decays := k in DECAYED if s["decay_exclude"] else True:
                 update = update + s["weight_decay"] * w[k]
             if s["name"] == "lamb" and decays:
                 norms = np.linalg.norm(w[k]), np.linalg.norm(update)
@@ -212,11 +211,6 @@ def test_stacked_layers_are_treated_as_unrolled_ones(problem, name):
 def test_an_unknown_optimizer_or_expression_is_refused():
     with pytest.raises(FirthError, match=r"optimizer\.name='adam' is unknown"):
         optim.create_optimizer(ConfigDict(BASE | dict(name="adam")))
-    without = ConfigDict({name: value for name, value in BASE.items() if name != "b2"})
-    with pytest.raises(FirthError, match=r"optimizer\.name='adamw' needs optimizer\.b2, which"):
-        optim.create_optimizer(without)
-    without.name = "sgd"
-    optim.create_optimizer(without)
     for field in ("freeze", "decay_exclude"):
         with pytest.raises(FirthError, match=r"\^encoder\(.*is not a regular expression"):
             optim.create_optimizer(ConfigDict(BASE | {field: ("^encoder(",)}))
