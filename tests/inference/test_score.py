@@ -10,6 +10,7 @@ import pytest
 from helpers.published.bert import WORDS, add_tokenizer, make_bert
 from helpers.published.families import make_model
 from helpers.published.xlnet import make_xlnet
+from helpers.quick import jit
 
 import firth
 from firth import cli
@@ -219,7 +220,7 @@ def test_a_model_with_memory_reads_a_long_text_once(tmp_path, name):
     if name == "transformer_xl":
         objective = CausalLM(memory=8)
         carry = objective.carry(encoder.model, 1)
-        run = bound(encoder.model, functools.partial(objective.losses, train=False))
+        run = jit(bound(encoder.model, functools.partial(objective.losses, train=False)))
         losses = []
         for t in range(0, 29, 8):
             real = np.arange(8)[None] < 29 - t
