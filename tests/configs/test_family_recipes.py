@@ -169,6 +169,10 @@ def test_a_recipe_of_gradient_descent_has_no_moments_to_give():
     config = recipe.read_recipe("lstm.py:tiny", ["--config.optimizer.name=adamw"])
     with pytest.raises(FirthError, match=r"optimizer\.name='adamw' needs optimizer\.b1, which"):
         create_optimizer(config.optimizer)
+    plain = recipe.read_recipe("lstm.py:tiny", ["--config.optimizer.clip_norm=0.0"]).optimizer
+    optimizer, gradient = create_optimizer(plain), {"x": jnp.full(3, 7.0)}
+    direction, _ = optimizer.update(gradient, optimizer.init(gradient), gradient)
+    assert direction["x"].tolist() == [7, 7, 7]
 
 
 def test_the_papers_numbers():

@@ -183,7 +183,7 @@ def create_optimizer(
         parts.append(scale_by_path(spec.multipliers))
     if spec.get("layer_decay", 1.0) != 1.0:
         parts.append(scale_by_depth(spec.layer_decay, spec.get("legacy_layer_decay", False)))
-    chain = optax.chain(*parts)
+    chain = optax.chain(*parts or [optax.identity()])  # plain gradient descent has no parts
     if frozen := frozen_patterns(spec, frozen):
         chain = optax.chain(
             optax.masked(chain, path_mask(frozen, invert=True, but=fresh)),
