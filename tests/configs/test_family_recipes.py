@@ -140,6 +140,8 @@ RECIPES = (
     *(f"gpt.py:{size}" for size in ("tiny", "mini", "small", "base")),
     *(f"gpt2.py:{size}" for size in ("tiny", "base", "medium", "large", "xl")),
     *(f"transformer_xl.py:{s}" for s in ("tiny", "mini", "ptb", "enwik8", "wt103", "wt103_large")),
+    *(f"lstm.py:{size}" for size in ("tiny", "small", "medium", "large")),
+    *(f"rnn.py:{size}" for size in ("tiny", "small", "medium")),
 )
 
 
@@ -149,17 +151,28 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     assert {"encoder", *objective.heads} - {"lm"} <= set(params)  # an LM head may have no bias
     optimizer = create_optimizer(config.optimizer)
     model = create(dict(config.model) | dict(vocab_size=99), ())
+    recurrent = name.startswith(("lstm", "rnn"))
 
     def init(params):
         return TrainState.create(params, optimizer, objective.carry(model, 8))
 
     state = jax.eval_shape(init, params)
-    assert bool(state.carry) == bool(config.objective.get("memory"))
+    assert bool(state.carry) == (recurrent or bool(config.objective.get("memory")))
     shardings = shardings_of(state, create_mesh(dict(data=1, fsdp=2, tensor=4)))
     for sharding in jax.tree.leaves(shardings.carry):
         assert sharding.spec[0] == ("data", "fsdp")  # rows, like those of the batch
     schedule = create_schedule(config.schedule, config.steps)
     assert 0 < float(schedule(config.steps // 2)) <= config.schedule.lr
+
+
+def test_a_recipe_of_gradient_descent_has_no_moments_to_give():
+    config = recipe.read_recipe("lstm.py:tiny", ["--config.optimizer.name=adamw"])
+    with pytest.raises(FirthError, match=r"optimizer\.name='adamw' needs optimizer\.b1, which"):
+        create_optimizer(config.optimizer)
+    plain = recipe.read_recipe("lstm.py:tiny", ["--config.optimizer.clip_norm=0.0"]).optimizer
+    optimizer, gradient = create_optimizer(plain), {"x": jnp.full(3, 7.0)}
+    direction, _ = optimizer.update(gradient, optimizer.init(gradient), gradient)
+    assert direction["x"].tolist() == [7, 7, 7]
 
 
 def test_the_papers_numbers():

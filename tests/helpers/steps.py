@@ -1,5 +1,6 @@
 """Train steps of small recipes, compiled on any mesh, and random batches for them."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -7,6 +8,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from firth import recipe
+from firth.models.model import family as body
 from firth.planning.compiler import hlo
 from firth.run.outline import FREE, outline
 from firth.run.program import lay_out
@@ -17,6 +19,10 @@ WORDS, LENGTH, ROWS = 64, 16, 16
 SMALL = dict(hidden_size=64, num_heads=8, intermediate_size=128, num_layers=2, vocab_size=WORDS)
 SMALL |= dict(init_stddev=0.02, scan=True)  # which compiles faster
 DROPOUT = dict(dropout=0.1, attention_dropout=0.1)
+# Moments for recipes that train without: what is divided among devices is seen in them.
+ADAM = {"optimizer.name": "adamw", "optimizer.b1": 0.9, "optimizer.b2": 0.999}
+ADAM |= {"optimizer.eps": 1e-8, "optimizer.bias_correction": True}
+EDGES = ("model.embedding_dropout", "model.output_dropout", "model.state_dropout")
 FAMILIES = {  # name -> (recipe, changes)
     "bert": ("bert.py:tiny,length=16", {"model.scan": False, "model.num_layers": 1}),
     "roberta": ("roberta.py:tiny,length=16", {"accumulate": 2}),
@@ -28,6 +34,8 @@ FAMILIES = {  # name -> (recipe, changes)
     "transformer_xl": ("transformer_xl.py:tiny,length=16", {}),
     "gpt": ("gpt.py:tiny,length=16", {"model.embedding_dropout": 0.1}),
     "gpt2": ("gpt2.py:tiny,length=16", {"model.embedding_dropout": 0.1}),
+    "lstm": ("lstm.py:tiny,length=16", ADAM | dict.fromkeys(EDGES, 0.1)),
+    "rnn": ("rnn.py:tiny,length=16", ADAM | {"model.num_layers": 1}),
 }
 
 
@@ -35,9 +43,12 @@ def small(family: str, changes=None):
     """The recipe of a family with a body of two small layers, dropout on, and these changes."""
     name, own = FAMILIES[family]
     config = recipe.read_recipe(name)
-    fields = {f"model.{name}": value for name, value in (SMALL | DROPOUT).items()}
-    fields |= {"batch_size": ROWS, "accumulate": 1, "schedule.lr": 1e-3, "schedule.warmup": 0}
-    fields |= {"schedule.name": "constant"} | own | (changes or {})
+    known = {field.name for field in dataclasses.fields(body(config.model.family).Config)}
+    given = {name: value for name, value in (SMALL | DROPOUT).items() if name in known}
+    fields = {f"model.{name}": value for name, value in given.items()}
+    fields |= {"batch_size": ROWS, "accumulate": 1} | own | (changes or {})
+    with config.unlocked():
+        config.schedule = dict(name="constant", lr=1e-3, warmup=0)
     return recipe.with_fields(config, fields)
 
 

@@ -1,5 +1,6 @@
 """`firth score` against transformers, one text (and one mask) at a time."""
 
+import functools
 import json
 import re
 
@@ -9,12 +10,14 @@ import pytest
 from helpers.published.bert import WORDS, add_tokenizer, make_bert
 from helpers.published.families import make_model
 from helpers.published.xlnet import make_xlnet
+from helpers.quick import jit
 
 import firth
 from firth import cli
 from firth.errors import FirthError
 from firth.inference.score import score, score_stream
-from firth.models.model import create
+from firth.models.model import bound, create
+from firth.objectives.clm import CausalLM
 from firth.tokenizers.load import train_tokenizer
 from firth.weights.read import Saved
 from firth.weights.write import write_firth
@@ -150,18 +153,19 @@ def test_a_model_that_predicts_no_tokens(torch, tmp_path):
         score(firth.load(tmp_path / "m"), ["cat"])
 
 
-def test_a_word_model_without_special_tokens(tmp_path):
-    """Transformer-XL over whole words, which know only <unk> and <eos>: each prefix read anew."""
+BODIES = {
+    "transformer_xl": dict(
+        num_layers=2, hidden_size=16, num_heads=2, intermediate_size=24, init_stddev=0.3
+    ),
+    "lstm": dict(num_layers=2, hidden_size=16, init_range=0.8),
+    "rnn": dict(hidden_size=16, init_stddev=0.8),
+}
+
+
+def word_model(tmp_path, name):
+    """(vocabulary of whole words, which knows only <unk> and <eos>; a model, as it is loaded)."""
     words = train_tokenizer("word", ["the cat sat on the mat and the dog ran"], None)
-    spec = dict(
-        family="transformer_xl",
-        vocab_size=words.vocab_size,
-        num_layers=2,
-        hidden_size=16,
-        num_heads=2,
-        intermediate_size=24,
-        init_stddev=0.3,
-    )
+    spec = dict(family=name, vocab_size=words.vocab_size) | BODIES[name]
     words.save(tmp_path / "words")
     params = create(spec, ("lm",)).init(jax.random.key(0), np.zeros((1, 4), int))["params"]
     params = jax.tree.map(np.asarray, jax.device_get(params))
@@ -169,7 +173,13 @@ def test_a_word_model_without_special_tokens(tmp_path):
         spec, ("lm",), 2, None, False, params, tmp_path, "firth", tokenizer_path=tmp_path / "words"
     )
     write_firth(tmp_path / "m", saved)
-    encoder = firth.load(tmp_path / "m")
+    return words, firth.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_word_model_without_special_tokens(tmp_path, name):
+    """Each prefix read anew."""
+    words, encoder = word_model(tmp_path, name)
     texts = ["the cat ran", "mat", "on the mat the dog sat"]
     for text, found in zip(texts, score(encoder, texts, end=True), strict=True):
         assert found.tokens == (*text.split(), "<eos>")
@@ -199,3 +209,49 @@ def test_a_long_text_is_read_in_windows(gpt2):
     np.testing.assert_allclose(short, expected[:3], atol=1e-4)
     with pytest.raises(FirthError, match="window=1: expected 2 to"):
         score_stream(encoder, tokens, 1)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_model_with_memory_reads_a_long_text_once(tmp_path, name):
+    """A recurrent network as if the text were one row, Transformer-XL as `firth evaluate` does."""
+    words, encoder = word_model(tmp_path, name)
+    tokens = np.random.default_rng(0).integers(0, words.vocab_size, 29)
+    text = np.array([words.end_id, *tokens])
+    if name == "transformer_xl":
+        objective = CausalLM(memory=8)
+        carry = objective.carry(encoder.model, 1)
+        run = jit(bound(encoder.model, functools.partial(objective.losses, train=False)))
+        losses = []
+        for t in range(0, 29, 8):
+            real = np.arange(8)[None] < 29 - t
+            read = min(8, 29 - t)
+            pair = dict(tokens=text[t : t + read], targets=tokens[t : t + read])
+            batch = {name: np.pad(ids, (0, 8 - read))[None] for name, ids in pair.items()}
+            batch |= dict(segments=None, mask=real, target_weights=real * 1.0, carry=carry)
+            sums, _, carry = run(encoder.params, batch)
+            losses.append(float(sums["lm"]))
+        expected = np.array(losses)
+    else:
+        logits = encoder(tokens=text[None, :-1]).logits["lm"][0].astype(np.float64)
+        chosen = logits[np.arange(29), tokens]
+        expected = chosen - np.log(np.exp(logits).sum(-1))
+    measured = score_stream(encoder, tokens, 8)
+    if name == "transformer_xl":
+        assert measured.shape == (29,)
+        measured = -np.add.reduceat(measured, range(0, 29, 8))
+    np.testing.assert_allclose(measured, expected, atol=1e-4)
+    assert score_stream(encoder, tokens[:0], 8).shape == (0,)
+
+
+@pytest.mark.parametrize("name", ["lstm", "rnn"])
+def test_a_recurrent_network_continues_by_its_state(tmp_path, name):
+    """The likeliest token of each whole text, read anew; prompts of several lengths at once."""
+    words, encoder = word_model(tmp_path, name)
+    prompts = ["the cat", "the dog sat on the mat and", ""]
+    found = encoder.generate(prompts, max_tokens=20, greedy=True)
+    assert max(len(one.ids) for one in found) > 3
+    for text, one in zip(prompts, found, strict=True):
+        before = words.encode([text])[0].ids.tolist() if text else [words.end_id]
+        logits = encoder(tokens=[[*before, *one.ids]]).logits["lm"][0]
+        likeliest = logits.argmax(-1)[len(before) - 1 : -1]
+        assert likeliest.tolist() == list(one.ids)

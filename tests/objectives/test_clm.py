@@ -100,11 +100,46 @@ MLM = dict(
         (dict(name="clm"), "bert", "'clm' cannot train model.family='bert', which sees both sides"),
         (dict(name="clm", memory=3), "gpt2", "'gpt2' has no memory"),
         (dict(name="clm", memory=-3), "transformer_xl", "expected 0"),
+        (dict(name="clm", memory=3), "lstm", "the memory of model.family='lstm' is its state"),
     ],
 )
 def test_bodies_that_do_not_fit(fields, body, reason):
     with pytest.raises(FirthError, match=reason):
         create_objective(fields, Tokenizer(), body=dict(family=body))
+
+
+def test_a_recurrent_body_always_carries_its_state():
+    """Windows of an LSTM cost what the whole does; a row that is reset forgets, the other not."""
+    spec = dict(family="lstm", vocab_size=31, num_layers=2, hidden_size=16)
+    model = create(spec, ("lm",))
+    objective = create_objective(dict(name="clm"), Tokenizer(), body=spec)
+    params = initial(model, jnp.zeros((1, 4), jnp.int32), scale=0.6)
+    text = np.random.default_rng(0).integers(0, 31, (2, 13)).astype(np.int32)
+    run = jit(
+        bound(model, lambda m, b: objective.losses(m, objective.corrupt(b, None), train=False))
+    )
+
+    def loss(begin, end, carry, **more):
+        given = batch_of(text[:, begin:end], following=text[:, end], carry=carry, **more)
+        sums, _, carry = run(params, given)
+        return float(sums["lm"]), carry
+
+    empty = objective.carry(model, 2)
+    assert {name: x.shape for name, x in empty.items()} == {"h": (2, 2, 16), "c": (2, 2, 16)}
+    whole, last = loss(0, 12, empty)
+    first, carry = loss(0, 6, empty)
+    second, after = loss(6, 12, carry)
+    np.testing.assert_allclose(first + second, whole, rtol=1e-5)
+    for name in last:
+        np.testing.assert_allclose(after[name], last[name], atol=1e-6)
+    forgotten, state = loss(6, 12, carry, reset=np.array([True, False]))
+    fresh, other = loss(6, 12, empty)
+    np.testing.assert_array_equal(state["c"][0], other["c"][0])
+    np.testing.assert_array_equal(state["c"][1], after["c"][1])
+    assert len({forgotten, fresh, second}) == 3
+    objective.check(ConfigDict(dict(view="streams")))
+    with pytest.raises(FirthError, match=r"the state of a recurrent network needs data.view='stre"):
+        objective.check(ConfigDict(dict(view="packed")))
 
 
 @pytest.mark.parametrize(

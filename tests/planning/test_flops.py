@@ -74,6 +74,9 @@ BODIES = [
     ("transformer_xl.py:tiny", {}),
     ("gpt.py:tiny,length=128", {}),
     ("gpt2.py:tiny,length=128", {}),
+    ("lstm.py:tiny", dict(accumulate=2)),
+    ("lstm.py:medium", dict(model__embedding_size=96, model__tied_softmax=True)),
+    ("rnn.py:tiny", {}),
 ]
 
 

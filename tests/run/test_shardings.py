@@ -35,6 +35,8 @@ CASES = [("bert", layout) for layout in LAYOUTS] + [
         "transformer_xl": "tensor",
         "gpt": "zero1 x fsdp",
         "gpt2": "fsdp",
+        "lstm": "tensor",
+        "rnn": "data x tensor",
     }.items()
     for layout in (*FEW, third)
 ]

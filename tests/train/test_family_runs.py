@@ -19,6 +19,10 @@ from firth.weights.read import read_model
 STEPS = 50
 ELECTRA = {"model.embedding_size": 16}
 ANY_LENGTH = {"model.max_length": None}  # families without a position table
+NOT_RECURRENT = {  # fields of Transformers and of Adam
+    f"model.{name}": None
+    for name in ("max_length", "num_heads", "intermediate_size", "attention_dropout")
+} | {"optimizer.b2": None, "optimizer.bias_correction": None, "schedule.warmup": None}
 RUNS = {  # name -> (recipe, changes)
     "roberta": ("roberta.py:tiny,length=32", {}),
     "albert": ("albert.py:tiny,length=32", ELECTRA),
@@ -39,8 +43,12 @@ RUNS = {  # name -> (recipe, changes)
         {"model.intermediate_size": 128, "model.softmax_over_all": False},
     ),
     "gpt2": ("gpt2.py:tiny,length=16", {}),
+    "lstm": (
+        "lstm.py:tiny,length=16",
+        NOT_RECURRENT | {"schedule.lr": 5.0, "model.state_dropout": 0.1},
+    ),
 }
-UNPUBLISHED = ("transformer_xl",)
+UNPUBLISHED = ("transformer_xl", "lstm")
 # Most of these runs is the compiler's; those of BERT in test_train compile as users do.
 start = functools.partial(start_as_users, XLA_FLAGS=XLA_FLAGS)
 

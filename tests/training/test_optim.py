@@ -113,9 +113,8 @@ def reference(spec, params, grads, rate=RATE):
             correct = s["bias_correction"]
             mean = m[k] / (1 - s["b1"] ** t) if correct else m[k]
             square = v[k] / (1 - s["b2"] ** t) if correct else v[k]
-            update = mean / (np.sqrt(square) + s["eps"])
-            decays = k in DECAYED if s["decay_exclude"] else True
-            if decays:
+            update = x if s["name"] == "sgd" else mean / (np.sqrt(square) + s["eps"])
+            if decays := k in DECAYED if s["decay_exclude"] else True:
                 update = update + s["weight_decay"] * w[k]
             if s["name"] == "lamb" and decays:
                 norms = np.linalg.norm(w[k]), np.linalg.norm(update)
@@ -143,6 +142,7 @@ SPECS = {
     "lamb with multipliers and a frozen table": dict(
         name="lamb", multipliers=(("mlm/", 0.5),), freeze=("^encoder/word",)
     ),
+    "sgd, tight clip": dict(name="sgd", clip_norm=0.1, weight_decay=0.2),
 }
 
 

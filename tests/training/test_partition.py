@@ -17,9 +17,8 @@ from ml_collections import ConfigDict
 
 from firth import recipe
 from firth.errors import FirthError
-from firth.models import xlnet
 from firth.models.bert import SIZES, size
-from firth.models.model import create
+from firth.models.model import create, family
 from firth.objectives.mlm import MaskedLM
 from firth.training import partition
 from firth.training.optim import create_optimizer, named_leaves
@@ -167,11 +166,17 @@ def test_every_leaf_is_matched_or_listed_and_no_matrix_is_replicated(published, 
             assert len(stacked) <= 1, f"{path} {leaf.shape} is replicated"
 
 
+def body_shapes(name, words):
+    """The shapes of the smallest body of a family, whose rules are its own."""
+    spec = dict(family=name, vocab_size=words, **family(name).size("tiny"))
+    heads = ("lm",) if name == "lstm" else ()
+    init = functools.partial(create(spec, heads).init, jax.random.key(0), jnp.zeros((1, 8), int))
+    return jax.eval_shape(init)
+
+
 def test_every_rule_is_used():
-    spec = dict(family="xlnet", vocab_size=99, **xlnet.size("tiny"))
-    init = functools.partial(create(spec, ()).init, jax.random.key(0), jnp.zeros((1, 8), int))
-    relative = by_path(jax.eval_shape(init))
-    paths = [*by_path(state_shapes("tiny")), *relative, "carry/filled"]  # what a memory leaves
+    others = [path for name in ("xlnet", "lstm") for path in by_path(body_shapes(name, 99))]
+    paths = [*by_path(state_shapes("tiny")), *others, "carry/filled"]  # what a memory leaves
     for pattern in [p for p, _ in partition.RULES] + list(partition.REPLICATED):
         assert any(re.search(pattern, path) for path in paths), pattern
 
@@ -240,12 +245,11 @@ def test_no_rule_can_be_dropped(dropped, every_leaf):
 
 @pytest.fixture(scope="module")
 def every_leaf():
-    """The state of a BERT and an XLNet, and what a memory leaves: what the rules were made for."""
-    spec = dict(family="xlnet", vocab_size=96, **xlnet.size("tiny"))
-    init = functools.partial(create(spec, ()).init, jax.random.key(0), jnp.zeros((1, 8), int))
+    """The state of a BERT, bodies with rules of their own, and what a memory leaves."""
     memory = {"carry": {"hidden": jax.ShapeDtypeStruct((8, 2, 4, 16), np.float32)}}
     gpt = {"qkv": {"kernel": jax.ShapeDtypeStruct((16, 48), np.float32)}}
-    return {"bert": state_shapes("tiny"), "xlnet": jax.eval_shape(init), "gpt": gpt} | memory
+    others = {name: body_shapes(name, 96) for name in ("xlnet", "lstm")}
+    return {"bert": state_shapes("tiny"), "gpt": gpt} | others | memory
 
 
 # ------------------------------------------------------------------------------------- ZeRO-1

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.inference.sampling import choose, likeliest
+from firth.models.model import is_stateful
 
 SHORTEST = 16  # prompts are padded to a power of two, at least this one, so that few shapes compile
 STEP = 64  # the cache's room for new tokens is a multiple of this
@@ -23,7 +24,8 @@ def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
     sample that key each prompt's draws. `settings` are temperature, top_k, top_p and greedy.
 
     The first P slots of the cache hold the prompts, padded on the right. The slots after them hold
-    the new tokens, the same slot for all rows. Each row has its own mask and positions.
+    the new tokens, the same slot for all rows. Each row has its own mask and positions. The cache
+    of a recurrent network is its state.
     """
     count, most = len(prompts), max(map(len, prompts))
     P = min(max(SHORTEST, 1 << (most - 1).bit_length()), encoder.max_length)
@@ -75,18 +77,20 @@ def _prefill(model, params, tokens_BP, lengths_B, capacity):
     B, P = tokens_BP.shape
 
     def prefill(model):
-        places_P = jnp.arange(P)
+        body, places_P = model.encoder, jnp.arange(P)
+        if is_stateful(body.config):
+            out = body(tokens_BP, None, places_P < lengths_B[:, None])
+            return out.last, out.memory
         visible = jnp.broadcast_to(places_P <= places_P[:, None], (B, P, P))
         positions = jnp.broadcast_to(places_P, (B, P))
-        cache = model.encoder.empty_cache(B, P)
-        return model.encoder.extend(tokens_BP, positions, visible, cache, 0)
-
-    last_BPD, cache = model.apply({"params": params}, method=prefill)
+        last_BPD, cache = body.extend(tokens_BP, positions, visible, body.empty_cache(B, P), 0)
+        return last_BPD, jax.tree.map(widen, cache)
 
     def widen(array):
         return jnp.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, capacity - P), (0, 0)])
 
-    return last_BPD[jnp.arange(B), lengths_B - 1], jax.tree.map(widen, cache)
+    last_BPD, cache = model.apply({"params": params}, method=prefill)
+    return last_BPD[jnp.arange(B), lengths_B - 1], cache
 
 
 @functools.partial(jax.jit, static_argnames=("model", "size"), donate_argnames="state")
@@ -115,6 +119,9 @@ def _decode_steps(model, params, state, fixed, draw, open_B, generated, steps, *
         open_B &= token_B != fixed["end"]
 
         def extend(model):
+            if is_stateful(model.encoder.config):
+                out = model.encoder(token_B[:, None], memory=cache)
+                return out.last, out.memory
             slots_C = jnp.arange(jax.tree.leaves(cache)[0].shape[-2])
             prompt_BC = slots_C < fixed["lengths"][:, None]
             slot = fixed["slot"] + count

@@ -14,6 +14,7 @@ from firth.errors import FirthError
 from firth.inference.decode import blocks
 from firth.inference.detokenize import Detokenizer
 from firth.inference.language.ngram import NgramLM
+from firth.models.model import is_stateful
 
 if TYPE_CHECKING:
     from firth.inference.encoder import Encoder
@@ -139,7 +140,7 @@ def _check_model(encoder: "Encoder"):
             f"{source}: {name} sees a text from both sides and predicts masked words: use "
             "`firth fill`"
         )
-    if not hasattr(encoder.model.encoder, "extend"):
+    if not hasattr(encoder.model.encoder, "extend") and not is_stateful(config):
         raise FirthError(f"{source}: generating with the family {name} is not supported")
     if "lm" not in encoder.saved.heads:
         raise FirthError(f"{source} has no language-model head ('lm'), which generating needs")

@@ -191,8 +191,10 @@ def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -
 def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -> np.ndarray:
     """float64 [T]: the log-probability of each token of one long text, by a causal model.
 
-    The text is read in windows that overlap by half, so each token is predicted from at least
-    window // 2 tokens before it, or from all there are. The first follows the end-of-text token.
+    A model with memory reads the text once, window after window, each with the memory of those
+    before: a recurrent network its state, Transformer-XL the last `window` tokens. For others the
+    windows overlap by half, so each token is predicted from at least window // 2 tokens before it,
+    or from all there are. The first token follows the end-of-text token.
     Raises FirthError for a model that is not causal, and for a window that it cannot read.
     """
     if kind_of(encoder) != "causal":
@@ -203,6 +205,8 @@ def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -
     if not 2 <= window <= encoder.max_length:
         raise FirthError(f"window={window}: expected 2 to {encoder.max_length} tokens")
     text = np.concatenate([[encoder.tokenizer.end_id], tokens_T]).tolist()
+    if hasattr(encoder.model.encoder, "empty_memory"):
+        return _remembering(encoder, np.array(text, np.int32), window)
     rows, half = [], window // 2
     for begin in range(0, max(len(tokens_T) - half, 1), window - half):
         known = half if begin else 0  # tokens at the front that an earlier window has scored
@@ -210,6 +214,30 @@ def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -
         rows.append(_Row(text[begin : begin + window], [*range(known, known + len(ids))], ids))
     scores = np.concatenate(_log_probs(encoder, "causal", rows, batch_size))
     return scores.astype(np.float64)
+
+
+def _remembering(encoder: Encoder, text_T, window: int) -> np.ndarray:
+    """float64 [T - 1]: of each token but the first, in windows with the memory of those before."""
+    empty = encoder.model.encoder.empty_memory(1, window)
+    names, memory = list(empty), list(empty.values())
+
+    def predict(model, tokens_1L, mask_1L, targets_1L, *memory):
+        before = dict(zip(names, memory, strict=True))
+        out = model.encoder(tokens_1L, None, mask_1L, memory=before)
+        log_probs_1L = -log_loss(model.lm(out.last), targets_1L)[0]
+        return log_probs_1L, *(out.memory[name] for name in names)
+
+    program = encoder.program(("score", "memory"), lambda: bound(encoder.model, predict))
+    found = []
+    for begin in range(0, len(text_T) - 1, window):
+        inputs, targets = text_T[begin:-1][:window], text_T[begin + 1 :][:window]
+        mask_1L = np.arange(window)[None] < len(inputs)
+        rows = (np.pad(part, (0, window - len(part)))[None] for part in (inputs, targets))
+        tokens_1L, targets_1L = rows
+        log_probs_1L, *memory = program(encoder.params, tokens_1L, mask_1L, targets_1L, *memory)
+        found.append(log_probs_1L)
+    found = [np.asarray(log_probs_1L[0], np.float64) for log_probs_1L in found]
+    return np.concatenate(found)[: len(text_T) - 1] if found else np.zeros(0)
 
 
 def _predictor(encoder: Encoder, kind: str, mask_id: int | None):

@@ -8,8 +8,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from firth.layers.affine import multiply
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import ACTIVATIONS, dense, edge_initializer, layer_norm
+from firth.layers.transformer import (
+    ACTIVATIONS,
+    dense,
+    edge_initializer,
+    initializer,
+    layer_norm,
+)
 
 
 def _word_scores(x_BME, table_VE):
@@ -67,17 +74,30 @@ class MaskedLMHead(nn.Module):
 
 
 class LanguageModelHead(nn.Module):
-    """Products with the word table, and a bias where the family's head has one (`lm_bias`)."""
+    """Products with the word table, and a bias where the family's head has one (`lm_bias`).
+
+    The table is that of the embeddings, or a kernel of the head's own (`tied_softmax=False`).
+    """
 
     config: object
 
     @nn.compact
     def __call__(self, hidden_BMD, decode):
-        """Vocabulary logits float32 [B, M, V]."""
-        logits_BMV = decode(hidden_BMD).astype(jnp.float32)
-        if not self.config.lm_bias:
+        """Vocabulary logits float32 [B, M, V].
+
+        `decode` maps [B, M, D] to [B, M, V] with the word embeddings.
+        """
+        c, (*outer, D) = self.config, hidden_BMD.shape
+        if getattr(c, "tied_softmax", True):
+            logits_BMV = decode(hidden_BMD).astype(jnp.float32)
+        else:
+            kernel_DV = self.param("softmax", initializer(c), (D, c.vocab_size)).astype(c.dtype)
+            logits_BMV = multiply(hidden_BMD.reshape(-1, D), kernel_DV).reshape(*outer, -1)
+        if not c.lm_bias:
             return logits_BMV
-        return logits_BMV + self.param("bias", nn.initializers.zeros, logits_BMV.shape[-1:])
+        uniform = getattr(c, "init_range", 0.0)  # Zaremba et al. draw every parameter so
+        init = initializer(c) if uniform else nn.initializers.zeros
+        return logits_BMV + self.param("bias", init, logits_BMV.shape[-1:])
 
 
 class ClassifierHead(nn.Module):

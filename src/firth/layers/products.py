@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 EMBEDDINGS, PROJECTIONS, MLP = "embeddings", "attention projections", "MLP"
 PRODUCTS, LOCAL = "attention products", "local attention products"
+INPUTS, RECURRENT = "input products", "recurrent products"
 
 
 class Product(NamedTuple):
@@ -92,6 +93,18 @@ def relative(
     yield Product(MLP, 2 * 2 * D * F * streams)
 
 
+def recurrent(c, *, rows, length, micro=1) -> Iterator[Product]:
+    """Recurrent layers: the products of all their inputs, and those of h in every step."""
+    del micro
+    tokens, D, N = rows * length, c.hidden_size, c.num_layers
+    if c.projects_input:
+        widths = c.embedding_width + (N - 1) * D
+        yield Product(INPUTS, 2 * tokens * c.gates * D * widths)
+    yield Product(RECURRENT, N * 2 * tokens * c.gates * D**2)
+    if c.tied_softmax and c.embedding_width != D:
+        yield Product("down-projection", 2 * tokens * D * c.embedding_width)
+
+
 def masked_words(c, positions: int, scored: int = 0) -> Product:
     """The masked LM head at so many positions, with a table `scored` wide (0: the config's)."""
     width = scored or c.embedding_width
@@ -101,4 +114,5 @@ def masked_words(c, positions: int, scored: int = 0) -> Product:
 def next_words(c, positions: int) -> Product:
     """The language modelling head at so many positions."""
     words = c.vocab_size + (c.max_length if getattr(c, "softmax_over_all", False) else 0)
-    return Product("lm", 2 * positions * c.hidden_size * words)
+    width = c.embedding_width if getattr(c, "tied_softmax", True) else c.hidden_size
+    return Product("lm", 2 * positions * width * words)

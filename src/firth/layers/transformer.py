@@ -126,7 +126,16 @@ def dense(
 
 
 def initializer(config, scale: float = 1.0) -> nn.initializers.Initializer:
-    """Normal, for most families truncated at two standard deviations and not rescaled (as TF1)."""
+    """Normal, for most families truncated at two standard deviations and not rescaled (as TF1).
+
+    A Config with `init_range` above 0 has uniform ones between it and its negative.
+    """
+    if limit := getattr(config, "init_range", 0.0):
+
+        def uniform(key, shape, dtype=jnp.float32):
+            return jax.random.uniform(key, shape, dtype, -limit * scale, limit * scale)
+
+        return uniform
     normal = nn.initializers.truncated_normal if config.truncated else nn.initializers.normal
     return normal(config.init_stddev * scale)
 

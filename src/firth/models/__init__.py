@@ -11,6 +11,8 @@ FAMILIES = {
     "transformer_xl": "firth.models.transformer_xl",
     "gpt": "firth.models.gpt",
     "gpt2": "firth.models.gpt2",
+    "lstm": "firth.models.recurrent.lstm",
+    "rnn": "firth.models.recurrent.elman",
 }
 # The names of families in transformers (`model_type`), where they differ from those here.
 MODEL_TYPES = {"gpt": "openai-gpt"}

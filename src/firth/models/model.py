@@ -157,6 +157,11 @@ def longest(spec: dict) -> int:
     return spec.get("max_length") or family(spec["family"]).Config.max_length
 
 
+def is_stateful(config) -> bool:
+    """Whether a body with this Config is recurrent: its memory is a state, not so many places."""
+    return getattr(config, "stateful", False)
+
+
 def family(name: str):
     """The module of a family: `Config`, `Body`, `SPECIAL_TOKENS`; Firth's own add `PUBLISHED`.
 

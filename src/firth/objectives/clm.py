@@ -1,7 +1,8 @@
 """Causal language modelling: every token from those before it (Radford et al. 2018, section 3.1).
 
 With memory, as in Transformer-XL (Dai et al. 2019, section 3.2), a row's next segment attends to
-the segments before, from batch to batch. B rows, L length, V vocabulary.
+the segments before, from batch to batch. The state of a recurrent body goes on in the same way: it
+is the memory of such a body, which therefore always has one. B rows, L length, V vocabulary.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from firth.data.views import VIEWS
 from firth.errors import FirthError
 from firth.layers.products import next_words
-from firth.models.model import family
+from firth.models.model import family, is_stateful
 from firth.objectives.losses import cross_entropy
 from firth.objectives.objective import Objective, Sources
 from firth.registry import resolve
@@ -23,9 +24,11 @@ class CausalLM(Objective):
 
     A batch may hold `following` int [B], the token after a row's last one; without it the last
     place predicts nothing. `reset` bool [B] marks rows whose memory belongs to another text.
+    `stateful` says that the body is recurrent, as `from_config` finds: its rows must continue too.
     """
 
     memory: int = 0
+    stateful: bool = False
 
     heads = ("lm",)
     coefficients = {"lm": 1.0}  # noqa: RUF012 (frozen)
@@ -34,7 +37,7 @@ class CausalLM(Objective):
     @classmethod
     def from_config(cls, fields: dict, sources: Sources) -> "CausalLM":
         """Build it from a config's `objective` section; FirthError for a body without memory."""
-        objective = cls(**fields)
+        objective = cls(**fields, stateful=is_stateful(family(sources.body["family"]).Config))
         if objective.memory:
             check_memory(sources.body)
         return objective
@@ -45,7 +48,7 @@ class CausalLM(Objective):
 
     def check(self, data):
         """Refuse a data section that would give rows the memory of other texts."""
-        check_view(data, self.memory)
+        check_view(data, self.memory, self.stateful)
         if data.get("reuse", 0):
             raise FirthError(
                 f"data.reuse={data.reuse} makes XLNet's rows of two segments, which are not in the "
@@ -54,7 +57,9 @@ class CausalLM(Objective):
 
     def carry(self, model, rows: int, memory: int = 0) -> dict:
         """The empty memory of so many rows, of another length when asked; {} without memory."""
-        return model.encoder.empty_memory(rows, memory or self.memory) if self.memory else {}
+        if not self.memory and not is_stateful(model.encoder.config):
+            return {}
+        return model.encoder.empty_memory(rows, memory or self.memory)
 
     def corrupt(self, batch, key):
         """Add `targets` int and `target_weights` float32 [B, L]; tokens stay as they are."""
@@ -103,25 +108,37 @@ def next_tokens(tokens_BL, mask_BL):
 
 
 def forget(memory: dict, reset_B) -> dict:
-    """The memory, emptied for rows that begin another text."""
+    """The memory, emptied for rows that begin another text; empty memory is all zeros."""
     if reset_B is None:
         return memory
-    return memory | {"filled": jnp.where(reset_B, 0, memory["filled"])}
+
+    def emptied(leaf):
+        return jnp.where(reset_B.reshape(-1, *[1] * (leaf.ndim - 1)), 0, leaf)
+
+    if "filled" in memory:  # what lies in places that are not filled does not matter
+        return memory | {"filled": emptied(memory["filled"])}
+    return {name: emptied(leaf) for name, leaf in memory.items()}
 
 
-def check_view(data, memory: int):
+def check_view(data, memory: int, stateful: bool = False):
     """Refuse a view whose rows do not continue those of the batch before."""
-    if memory and not resolve("data.view", data.view, VIEWS).continues:
+    if (memory or stateful) and not resolve("data.view", data.view, VIEWS).continues:
+        what = f"objective.memory={memory}" if memory else "the state of a recurrent network"
         raise FirthError(
-            f"objective.memory={memory} needs data.view='streams', not {data.view!r}: the rows "
-            "of other views do not continue, so that a memory would be that of another text"
+            f"{what} needs data.view='streams', not {data.view!r}: the rows of other views do not "
+            "continue, so that a memory would be that of another text"
         )
 
 
 def check_memory(body: dict):
-    """Refuse a body that cannot keep a memory."""
-    encoder = family(body["family"]).Body
-    if not hasattr(encoder, "empty_memory"):
+    """Refuse a body that cannot keep a memory of so many places."""
+    module = family(body["family"])
+    if is_stateful(module.Config):
+        raise FirthError(
+            f"objective.memory is set, but the memory of model.family={body['family']!r} is its "
+            "state, which every row keeps: set objective.memory=0"
+        )
+    if not hasattr(module.Body, "empty_memory"):
         raise FirthError(
             f"objective.memory is set, but model.family={body['family']!r} has no memory; "
             "transformer_xl and xlnet have"

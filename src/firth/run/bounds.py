@@ -74,6 +74,7 @@ BOUNDS = {
     "schedule.end_lr": NOT_NEGATIVE,
     "schedule.min_ratio": Bound(whole=False, least=0, most=1),
     "schedule.decay": POSITIVE,
+    "schedule.hold": COUNT_OR_NONE,
     "schedule.steps_per_epoch": COUNT,
     "optimizer.b1": SHARE,
     "optimizer.b2": SHARE,
@@ -85,6 +86,8 @@ BOUNDS = {
     "model.attention_dropout": SHARE,
     "model.embedding_dropout": SHARE,
     "model.classifier_dropout": SHARE,
+    "model.output_dropout": SHARE,
+    "model.state_dropout": SHARE,
     "model.vocab_size": COUNT_OR_NONE,
     "model.num_layers": COUNT,
     "model.hidden_size": COUNT,
@@ -92,6 +95,8 @@ BOUNDS = {
     "model.intermediate_size": COUNT,
     "model.max_length": COUNT,
     "model.init_stddev": NOT_NEGATIVE,
+    "model.init_range": NOT_NEGATIVE,
+    "model.forget_bias": NOT_NEGATIVE,
 }
 CHOICES = {
     "rng": ("threefry2x32", "rbg", "unsafe_rbg"),

@@ -334,6 +334,8 @@ def model_spec(config, initial, tokenizer: Tokenizer) -> dict:
     if spec.pop("from_init", False):
         if initial is None:
             raise FirthError("init_from is not set; give the weights to start from, as in init=DIR")
+        if "attention_dropout" not in initial.spec:  # a recurrent body's: it has no attention
+            spec.pop("attention_dropout", None)
         spec = dict(initial.spec) | spec
     spec["vocab_size"] = spec.get("vocab_size") or tokenizer.vocab_size
     if spec.get("pad_id", 0) < 0:

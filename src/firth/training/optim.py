@@ -143,14 +143,17 @@ SCHEDULES = {
 
 # --------------------------------------------------------------------------------- optimisers
 
+MOMENTS = ("b1", "b2", "eps", "bias_correction")  # the fields of Adam and LAMB
+
 
 def create_optimizer(
     spec, frozen: tuple[str, ...] = (), fresh: tuple[str, ...] = ()
 ) -> optax.GradientTransformation:
     """Build the chain clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
 
-    `spec` holds: `name` ("adamw" or "lamb"), `b1`, `b2`, `eps`, `bias_correction`,
-    `weight_decay`, `decay_exclude` (regular expressions on parameter paths), `clip_norm` (0: off),
+    `spec` holds: `name` ("adamw", "lamb", or "sgd", whose direction is the gradient), `b1`, `b2`,
+    `eps`, `bias_correction` (those four not for "sgd"), `weight_decay`, `decay_exclude` (regular
+    expressions on parameter paths), `clip_norm` (0: off),
     `multipliers` (pairs of expression and factor; the first match counts), `freeze` (expressions;
     those parameters get no update and no moments), and optionally `layer_decay` with
     `legacy_layer_decay` (see `scale_by_depth`). `frozen` holds further expressions to freeze.
@@ -160,12 +163,18 @@ def create_optimizer(
     Raises FirthError for an unknown optimiser and for an invalid expression; on `init`, for an
     expression of `multipliers` or `freeze` that matches no parameter.
     """
-    if spec.name not in ("adamw", "lamb"):
-        raise FirthError(f"optimizer.name={spec.name!r} is unknown; choose adamw or lamb")
+    if spec.name not in ("adamw", "lamb", "sgd"):
+        raise FirthError(f"optimizer.name={spec.name!r} is unknown; choose adamw, lamb or sgd")
+    if spec.name != "sgd" and (missing := [name for name in MOMENTS if name not in spec]):
+        raise FirthError(
+            f"optimizer.name={spec.name!r} needs optimizer.{missing[0]}, which this recipe lacks; "
+            f"write a recipe of your own with {', '.join(MOMENTS)}"
+        )
     _check_expressions(spec)
     decayed = path_mask(spec.decay_exclude, invert=True)
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
-    parts.append(scale_by_adam(spec.b1, spec.b2, spec.eps, spec.bias_correction))
+    if spec.name != "sgd":
+        parts.append(scale_by_adam(spec.b1, spec.b2, spec.eps, spec.bias_correction))
     if spec.weight_decay:
         parts.append(optax.add_decayed_weights(spec.weight_decay, mask=decayed))
     if spec.name == "lamb":
@@ -174,7 +183,7 @@ def create_optimizer(
         parts.append(scale_by_path(spec.multipliers))
     if spec.get("layer_decay", 1.0) != 1.0:
         parts.append(scale_by_depth(spec.layer_decay, spec.get("legacy_layer_decay", False)))
-    chain = optax.chain(*parts)
+    chain = optax.chain(*parts or [optax.identity()])  # plain gradient descent has no parts
     if frozen := frozen_patterns(spec, frozen):
         chain = optax.chain(
             optax.masked(chain, path_mask(frozen, invert=True, but=fresh)),

@@ -35,6 +35,10 @@ RULES = (
     (r"(query|key|value|mlp_in)/bias$", P("tensor")),
     (r"attention/(query|key|value|relative|output)$", P("fsdp", "tensor", None)),
     (r"(content|position|segment)_bias$", P("tensor", None)),
+    # [inputs, gates, hidden] of recurrent layers. Cut over `tensor`, the state would be gathered in
+    # every step, and with `fsdp` XLA (jax 0.10.2) gives Elman's embeddings another gradient.
+    (r"stack/\w+/(input|recurrent)$", P("fsdp", None, None)),
+    (r"lm/softmax$", P("fsdp", "tensor")),
     (r"segment_embedding$", P(None, "tensor", None)),
     (r"mask_embedding$", P(None, None, "fsdp")),
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),

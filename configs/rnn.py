@@ -1,0 +1,80 @@
+"""RNN: Elman's network as a language model, one layer of sigmoid units (Mikolov et al. 2010).
+
+    firth prepare --input ptb.train.txt --tokenizer tok/ --train-tokenizer word --sentences line \\
+        --output ptb/train/
+    firth prepare --input ptb.valid.txt --tokenizer tok/ --sentences line --output ptb/valid/
+    firth train --config rnn.py:small --workdir runs/rnn --config.data.store=ptb/train/ \\
+        --config.data.heldout_store=ptb/valid/
+
+Arguments: `rnn.py:SIZE[,length=N][,tokens=N]`. SIZE is tiny (128 units), small (200, as in Mikolov
+et al. 2011) or medium (500); `length` is that of a window, 10 by default; `tokens` are those of the
+text that is trained on, ends of sentences included: 929,589 on the Penn Treebank.
+
+One row reads the text from its first word to its last, ten words an update, on one device. Its
+state goes on from window to window and is part of a checkpoint. The loss of the released code is a
+sum over the words, Firth's their mean. So the rate here is the code's times the length; norm and
+decay are divided by it.
+
+Expected test perplexity on the Penn Treebank: small 124.7 (Mikolov et al. 2011).
+
+Departures from the paper and its code:
+- Backpropagation: the code goes back four or five steps beyond a block of ten. Here it ends where
+  the window begins.
+- Updates: the code updates the weights of the softmax after every word; here all weights are
+  updated after each window.
+- Halving: the code halves the rate once the validation text improves by less than a factor of
+  1.003, and ends at the second time. Here it is halved in each epoch after the sixth, of thirteen.
+- Initial state: the code begins with .1 in all units; here the state is zero, in each epoch.
+- Clipping: the code clips each number of a gradient at 15; here the whole gradient has this norm.
+- Initial values: the code adds three uniform numbers below .1; here they are normal with the same
+  deviation.
+- Whole softmax: the code may divide the words into classes.
+"""
+
+from firth.configs import common
+from firth.models.recurrent.elman import size
+from firth.recipe import parse_arg
+
+EPOCHS = {"tiny": 3}  # of the others, 13
+
+
+def get_config(arg=None):
+    arg = parse_arg(arg, size="small", length=10, tokens=common.PENN_TREEBANK)
+    epoch = max((arg.tokens - 1) // arg.length, 1)  # steps
+    c = common.pretraining(steps=EPOCHS.get(arg.size, 13) * epoch, batch_size=1)
+
+    c.model = common.execution(
+        family="rnn",
+        vocab_size=0,  # 0: that of the tokenizer
+        num_layers=1,
+        **size(arg.size),
+        init_stddev=0.1,
+    )
+
+    c.data = common.split_data(
+        heldout=0.0,  # the Penn Treebank comes with test sets
+        view="streams",
+        shuffle=False,
+        ends="sentence",  # where the end-of-text token goes; or "document", "none"
+        length=arg.length,
+    )
+
+    c.objective = dict(name="clm")
+
+    c.optimizer = common.optimizer(
+        name="sgd",
+        weight_decay=1e-7 / arg.length,  # 1e-7 of a loss summed over the window
+        decay_exclude=(),
+        clip_norm=15.0 / arg.length,  # 15 of a loss summed over the window
+    )
+    c.schedule = dict(
+        name="step_decay",
+        lr=0.1 * arg.length,  # .1 of a loss summed over the window
+        decay=0.5,
+        hold=6,  # epochs
+        steps_per_epoch=epoch,
+    )
+
+    c.eval.update(every=epoch, batch_size=1, batches=10_000)
+    c.checkpoint.update(every=0)
+    return c
