@@ -88,6 +88,7 @@ def test_every_shipped_recipe_is_tested_here():
         "distilbert.py",
         "electra.py",
         "finetune.py",
+        "glove.py",
         "gpt.py",
         "gpt2.py",
         "modernbert.py",
@@ -95,6 +96,7 @@ def test_every_shipped_recipe_is_tested_here():
         "quickstart.py",
         "roberta.py",
         "transformer_xl.py",
+        "word2vec.py",
         "xlnet.py",
     ]
     assert PUBLISHED.keys() == SIZES.keys()
