@@ -4,8 +4,8 @@
     firth neighbours --model runs/glove vase broke
 
 The pairs of words within a window are counted first, with the weight 1/distance. A vector is the
-sum of a word's two vectors. A core takes 700,000 cells of the matrix a second or so (50
-dimensions).
+sum of a word's two vectors. A core takes half a million cells of the matrix a second or
+so (100 dimensions).
 
 Departures from the paper and the tool:
 - Rates: the tool since 2019 leaves the rate out of the biases and puts it inside AdaGrad's sums of

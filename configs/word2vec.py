@@ -8,8 +8,8 @@
 Arguments: `word2vec.py:skipgram` or `word2vec.py:cbow`, and `loss=negative` or `loss=hierarchical`.
 
 Words are what the tokenizer makes of the text: lower-case it and put spaces around punctuation
-before, if that is what you want. A core takes 400,000 words a second or so (skip-gram, 100
-dimensions).
+before, if that is what you want. A core takes half a million words a second or so
+(skip-gram, 100 dimensions).
 
 Departures from the paper and the tool:
 - Shared negatives: the tool draws five words for each pair. Here 16 successive words share 40
