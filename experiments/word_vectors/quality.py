@@ -4,9 +4,9 @@
         [--store store/] [--gensim words.txt]
 
 `--tests` holds questions-words.txt, wordsim353.tsv and simlex999.txt, which gensim ships in
-gensim/test/test_data. `--store` adds random vectors and the positive pointwise mutual information
-(PPMI) of words within 5 places, over the frequent words of the first model. `--gensim` trains
-gensim on the same text by the same settings.
+gensim/test/test_data. Random vectors stand beside them. `--store` adds the positive pointwise
+mutual information (PPMI) of words within 5 places, over the frequent words of the first model.
+`--gensim` trains gensim on the same text by the same settings.
 
 One line a model: Spearman's correlation with the judgements, the share of analogies solved among
 the words of all models (3CosAdd), and how many were asked.
@@ -135,12 +135,9 @@ def main():
     if args.gensim:
         found |= dict(gensim_models(args.gensim))
     if args.store:
-        draw = np.random.default_rng(0)
-        random = draw.normal(size=first.vectors.shape).astype(np.float32)
-        found |= {
-            "PPMI": ppmi(args.store, first.words[: args.most_frequent]),
-            "random": Plain(first.words, random),
-        }
+        found["PPMI"] = ppmi(args.store, first.words[: args.most_frequent])
+    random = np.random.default_rng(0).normal(size=first.vectors.shape)
+    found["random"] = Plain(first.words, random.astype(np.float32))
     known = set(first.words[: args.most_frequent])
     known &= set.intersection(*(set(model.words) for model in found.values()))
     sections = analogies.read_questions(str(Path(args.tests) / "questions-words.txt"))
