@@ -1,6 +1,7 @@
 """The shape of the house: which room may import which, how large files and folders are."""
 
 import ast
+import configparser
 import io
 import itertools
 import subprocess
@@ -156,6 +157,15 @@ def test_the_loop_names_no_model():
     text = (SOURCE / "train.py").read_text()
     assert not [name for name in (*FAMILIES, *OBJECTIVES) if f"firth.models.{name}" in text]
     assert "firth.objectives" not in text
+
+
+def test_an_installed_copy_has_every_package():
+    setup = configparser.ConfigParser()
+    setup.read(SOURCE.parents[1] / "setup.cfg")
+    packages = {
+        name.rpartition(".")[0] for name, path in MODULES.items() if path.stem != "__init__"
+    }
+    assert set(setup["options"]["packages"].split()) == packages | {FACE, "firth.configs"}
 
 
 def test_public_names():

@@ -26,10 +26,12 @@ VERBS = {
     "predict": ("firth.commands.predict", "label texts by a fine-tuned model"),
     "represent": ("firth.commands.represent", "turn texts into vectors"),
     "search": ("firth.commands.search", "find the texts nearest to a query"),
+    "neighbours": ("firth.commands.neighbours", "list the words nearest to a word"),
+    "analogy": ("firth.commands.analogy", "answer: A is to B as C is to which word?"),
     "fill": ("firth.commands.fill", "list the likeliest words for each [MASK]"),
     "generate": ("firth.commands.generate", "continue a prompt with a causal language model"),
     "score": ("firth.commands.score", "compute the log-probability of every token"),
-    "convert": ("firth.commands.convert", "published weights to Firth and back"),
+    "convert": ("firth.commands.convert", "published weights and vectors to Firth and back"),
 }
 COMPUTES = ("train", "evaluate", "predict", "represent", "fill", "generate", "score")
 

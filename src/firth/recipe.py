@@ -59,6 +59,9 @@ PLACES = (
     *("objective.teacher", "objective.generator_from", "data.train", "data.dev", "data.test"),
 )
 
+# Families that are not trained by the loop of train.py, and have none of its fields.
+OWN_RUNS = ("ngram", "word2vec", "glove")
+
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
 
 
@@ -311,7 +314,7 @@ def completed(config) -> ml_collections.ConfigDict:
     Fields of the model stay out: its family has their defaults.
     """
     present = flatten(config)
-    if present.get("model.family") == "ngram":  # counted in one pass: it takes no steps
+    if present.get("model.family") in OWN_RUNS:
         return config
     missing = {k: v for k, v in LATER.items() if k not in present and not k.startswith("model.")}
     return with_fields(config, missing)

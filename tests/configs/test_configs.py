@@ -88,6 +88,7 @@ def test_every_shipped_recipe_is_tested_here():
         "distilbert.py",
         "electra.py",
         "finetune.py",
+        "glove.py",
         "gpt.py",
         "gpt2.py",
         "lstm.py",
@@ -97,6 +98,7 @@ def test_every_shipped_recipe_is_tested_here():
         "rnn.py",
         "roberta.py",
         "transformer_xl.py",
+        "word2vec.py",
         "xlnet.py",
     ]
     assert PUBLISHED.keys() == SIZES.keys()

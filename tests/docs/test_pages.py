@@ -11,6 +11,8 @@ import jax
 import pytest
 from helpers.pages import run, run_page
 
+from firth.recipe import OWN_RUNS
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index", "pretrain", "finetune", "predict", "adapt", "vectors", "look", "recipes")
@@ -76,7 +78,7 @@ def extra(argv: list[str]) -> list[str]:
     verb, whole = argv[0], " ".join(argv)
     if verb == "prepare" and "--vocab-size" in whole:
         return ["--vocab-size=150"] if "--train-tokenizer word " not in f"{whole} " else []
-    if verb != "train" or "--config" not in whole or "ngram.py" in whole:
+    if verb != "train" or "--config" not in whole or any(f"{n}.py" in whole for n in OWN_RUNS):
         return []
     fields = {"batch_size": 8, "eval.batch_size": 8, "log_every": 2, "progress": False}
     fields |= {"data.loader": "thread"}

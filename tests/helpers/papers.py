@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from firth.models.model import family
-from firth.recipe import flatten
+from firth.recipe import OWN_RUNS, flatten
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAPERS = REPOSITORY / "tests" / "papers"
@@ -100,8 +100,8 @@ def swept(said: dict, found: dict, tags: str) -> dict:
 
 def defaults(config) -> dict:
     """What a recipe leaves to the Config of its family, as fields of the model section."""
-    if config.model.get("family", "ngram") == "ngram":
-        return {}  # that of the weights to fine-tune, or a model that is counted
+    if config.model.get("family", "ngram") in OWN_RUNS:
+        return {}  # that of the weights to fine-tune, or a model without layers
     fields = dataclasses.fields(family(config.model.family).Config)
     return {f"model.{field.name}": field.default for field in fields}
 

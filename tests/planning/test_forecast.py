@@ -111,7 +111,12 @@ def test_activations_grow_with_the_rows_and_shrink_with_remat(tiny):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(recipe.shipped()) - {"adapt.py", "finetune.py", "ngram.py", "quickstart.py"})
+    "name",
+    sorted(
+        set(recipe.shipped())
+        - {"adapt.py", "finetune.py", "quickstart.py"}
+        - {f"{family}.py" for family in recipe.OWN_RUNS}
+    ),
 )
 def test_every_recipe_can_be_announced(name):
     """Objectives with memory, with a generator and with a teacher, too."""

@@ -74,6 +74,15 @@ EXAMPLES = {
         firth represent --model minilm --input sentences.txt --output vectors.npz
         firth search --vectors vectors.npz --texts sentences.txt --query "a broken vase"
     """,
+    "neighbours": """
+        firth train --config word2vec.py:skipgram --workdir runs/sg --config.data.store=store/
+        firth neighbours --model runs/sg vase broke --top 5
+        firth neighbours --model vectors.vec vase
+    """,
+    "analogy": """
+        firth analogy --model runs/sg man king woman        # man is to king as woman is to ...
+        firth analogy --model runs/sg --questions questions-words.txt --most-frequent 30000
+    """,
     "fill": """
         firth fill --model runs/mini "The [MASK] broke." "I saw a [MASK] ." --top 5
         firth fill --model runs/mini "The [MASK] broke." --targets vase,silence
@@ -91,6 +100,7 @@ EXAMPLES = {
         firth convert --from runs/mini --to published/         # for Hugging Face transformers
         firth convert --from hf:org/name --to firth-model/     # and back
         firth convert --from runs/kn5 --to kn5.arpa            # n-grams, for SRILM and KenLM
+        firth convert --from runs/sg --to vectors.bin          # word vectors: .vec, .txt, .bin
         firth convert --from runs/labels --to published/ --license apache-2.0 --push me/labels
 
         The last also uploads it, with a model card that says how the run went.
@@ -168,6 +178,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--model",
         required=True,
         help="published or Firth directory, workdir, hf:org/name or minilm",
+    )
+
+
+def add_word_model(parser: argparse.ArgumentParser) -> None:
+    """Add `--model`, for word vectors."""
+    parser.add_argument(
+        "--model", required=True, help="the workdir of word vectors, or a .vec, .txt or .bin file"
     )
 
 

@@ -4,6 +4,7 @@ firth convert --from DIR --to DIR [--part generator] [--overwrite]
 firth convert --from WORKDIR --to DIR --license apache-2.0 --push ORG/NAME [--private]
 firth convert --from DIR --to FILE.arpa
 firth convert --from FILE.arpa --to DIR
+firth convert --from DIR --to FILE.vec (.txt, .bin), and back
 """
 
 import sys
@@ -13,12 +14,15 @@ from firth.commands.arguments import Parser
 from firth.errors import FirthError
 from firth.models.model import parameter_count
 from firth.models.ngram.files import is_ngram
+from firth.models.word_vectors.files import is_word_vectors
+from firth.models.word_vectors.formats import is_file_name
 from firth.weights.arpa import check_file, from_arpa, is_arpa, to_arpa
 from firth.weights.card import amended, model_card
 from firth.weights.config import architecture
 from firth.weights.hub import check_push, push
 from firth.weights.names import published_heads
 from firth.weights.read import Saved, read_model
+from firth.weights.word_vectors.exchange import from_file, to_file
 from firth.weights.write import check_directory, write_firth, write_published
 
 
@@ -52,15 +56,18 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         prog="firth convert",
         description="Convert a published (Hugging Face) model to a Firth directory, or a Firth "
-        "directory or workdir to the published layout; an n-gram model to an ARPA file, or back.",
+        "directory or workdir to the published layout; an n-gram model to an ARPA file, word "
+        "vectors to a file of word2vec (.vec, .txt, .bin) or GloVe (.glove.txt), or back.",
     )
     parser.add_argument(
         "--from",
         dest="source",
         required=True,
-        help="published or Firth directory, workdir, hf:NAME, FILE.arpa",
+        help="published or Firth directory, workdir, hf:NAME, FILE.arpa, FILE.vec",
     )
-    parser.add_argument("--to", required=True, help="directory to create, or FILE.arpa")
+    parser.add_argument(
+        "--to", required=True, help="directory to create, or FILE.arpa, FILE.vec, FILE.bin"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the model in --to")
     parser.add_argument(
         "--part",
@@ -82,6 +89,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.private and not args.push:
         raise FirthError("--private is for --push ORG/NAME")
+    if is_file_name(args.source) or is_file_name(args.to):
+        return _convert_words(args)
     if is_arpa(args.source) or is_arpa(args.to):
         return _convert_ngrams(args)
     check_directory(args.to, args.overwrite)
@@ -111,11 +120,33 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _convert_ngrams(args) -> int:
+def _refuse_flags(args, what: str) -> None:
     given = [name for name in ("license", "base_model", "push") if getattr(args, name)]
     if given or args.part != "model":
         flag = given[0].replace("_", "-") if given else "part"
-        raise FirthError(f"--{flag} is not for n-gram models")
+        raise FirthError(f"--{flag} is not for {what}")
+
+
+def _convert_words(args) -> int:
+    _refuse_flags(args, "word vectors")
+    if is_file_name(args.to):
+        if is_file_name(args.source):
+            raise FirthError(f"--to {args.to}: a file of word vectors becomes a folder")
+        if not is_word_vectors(args.source):
+            raise FirthError(
+                f"{args.source} holds no word vectors, which alone {Path(args.to).name} can hold"
+            )
+        check_file(args.to, args.overwrite)
+        words = to_file(args.source, args.to)
+    else:
+        check_directory(args.to, args.overwrite)
+        words = from_file(args.source, args.to, args.overwrite)
+    print(f"{args.to}: {len(words.ids):,} words of {words.vectors.shape[1]} dimensions")
+    return 0
+
+
+def _convert_ngrams(args) -> int:
+    _refuse_flags(args, "n-gram models")
     if is_arpa(args.source) and is_arpa(args.to):
         raise FirthError(f"--to {args.to}: an ARPA file becomes a folder")
     if is_arpa(args.source):

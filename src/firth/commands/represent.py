@@ -13,11 +13,11 @@ from firth.commands.arguments import (
     positive,
     say_dtype,
 )
-from firth.inference.encoder import load
 from firth.inference.inputs import count_lines, read_lines
 from firth.inference.represent import represent
 from firth.inference.vector_files import FORMATS, find_format
 from firth.inference.vectors import SORTED_BATCHES
+from firth.inference.word_vectors.model import load_any
 from firth.progress import Progress
 
 
@@ -42,8 +42,9 @@ def main(argv: list[str]) -> int:
     output = check_output(args.output, args.input)
     find_format(output)
     total = count_lines(args.input)
-    encoder = load(args.model, dtype=args.dtype, heads=False)
-    say_dtype(encoder)
+    encoder = load_any(args.model, dtype=args.dtype, heads=False)
+    if args.dtype:
+        say_dtype(encoder)
     bar = Progress(total, 0, "represent", quiet=total is None)
     try:
         count = represent(

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from firth.commands.arguments import Parser, add_dtype, positive
 from firth.errors import FirthError
-from firth.inference.encoder import load
 from firth.inference.inputs import read_lines
 from firth.inference.search import nearest, shown
 from firth.inference.vector_files import read_vectors
+from firth.inference.word_vectors.model import load_any
 
 
 def main(argv: list[str]) -> int:
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
             )
     if not (model := args.model or known.get("model")):
         raise FirthError(f"{args.vectors} does not say which model made it; give --model")
-    encoder = load(model, dtype=args.dtype, heads=False)
+    encoder = load_any(model, dtype=args.dtype, heads=False)
     layer = known.get("layer", -1) if args.layer is None else args.layer
     pool = args.pool or known.get("pool", "mean")
     queries = encoder.encode(args.query, layer=layer, pool=pool)

@@ -13,11 +13,12 @@ from firth.inference.encoder import Encoder
 from firth.inference.inputs import Text
 from firth.inference.vector_files import find_format
 from firth.inference.vectors import Pooling, choose_layers, vectors
+from firth.inference.word_vectors.model import WordModel
 from firth.progress import Progress
 
 
 def represent(
-    encoder: Encoder,
+    encoder: Encoder | WordModel,
     lines: Iterable[tuple[str, Text]],
     output,
     *,
@@ -45,7 +46,10 @@ def represent(
     output = Path(output)
     writer_of = find_format(output)
     pooling = Pooling(choose_layers(layers, encoder.saved.spec["num_layers"]), pool, normalize)
-    found = vectors(encoder, lines, pooling, batch_size, max_length)
+    if isinstance(encoder, WordModel):
+        found = encoder.texts(lines, pooling, max_length)
+    else:
+        found = vectors(encoder, lines, pooling, batch_size, max_length)
     count = tokens = 0
     try:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as folder:

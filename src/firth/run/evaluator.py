@@ -233,6 +233,11 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         if step is not None:
             raise FirthError(f"{workdir} holds a model that was counted, which has no steps")
         return counted.evaluate(workdir, changes)
+    if before.get("model", {}).get("family") in recipe.OWN_RUNS:
+        raise FirthError(
+            f"{workdir} holds word vectors, which no held-out text measures; `firth analogy "
+            "--questions FILE` scores them"
+        )
     if not {"data", "eval", "model", "objective"} <= set(before.keys()):
         raise FirthError(f"{workdir} is not a workdir: its config.json is not that of a run")
     config, changed = remeasured(before, changes)

@@ -14,6 +14,7 @@ from firth.data.views import view_config
 from firth.errors import FirthError
 from firth.models import bert
 from firth.models.model import Model, family
+from firth.recipe import OWN_RUNS
 from firth.run import bounds, experiment
 from firth.weights.read import Saved, read_model
 
@@ -88,6 +89,11 @@ def outline(config) -> Outline:
         raise FirthError(
             "model.family='ngram': an n-gram model is counted in one pass over the text, about a "
             "second a million words and order; it has no steps to plan"
+        )
+    if config.model.get("family") in OWN_RUNS:
+        raise FirthError(
+            f"model.family={config.model.family!r}: word vectors have no plan; a run of one epoch "
+            "says its words a second and the time that is left"
         )
     bounds.check(config)
     if not config.steps:

@@ -9,7 +9,7 @@ from pathlib import Path
 from firth.errors import FirthError
 from firth.models.heads import find_head
 from firth.storage.local import file_lock, write_text
-from firth.storage.places import has_checkpoint, instead, kind_of, seed_runs
+from firth.storage.places import WHOLE, has_checkpoint, instead, kind_of, seed_runs
 from firth.storage.remote import is_url
 from firth.training.journal import describe_environment
 from firth.weights.description import NAME, Description, to_json
@@ -18,7 +18,7 @@ from firth.weights.description import NAME, Description, to_json
 OWN = (
     *("config.json", "env.txt", "model.json", "tokenizer", "compiled", "checkpoints", "seals"),
     *("checkpoints-damaged", "metrics.jsonl", "goodput.json", "epochs.json", "evaluation.json"),
-    *("predictions", "ngram.safetensors", "owner.json", "events.*", "summary.json", "seed-*"),
+    *("predictions", *WHOLE, "owner.json", "events.*", "summary.json", "seed-*"),
     *("*.log", "*.out", "*.err", "*.txt", "*.png", "*.md"),
 )
 BEFORE = (".lock", "epochs.json", "goodput.json")  # what a run writes before its config

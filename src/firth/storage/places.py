@@ -6,6 +6,7 @@ from pathlib import Path
 
 from firth.storage.remote import is_url
 
+WHOLE = ("ngram.safetensors", "word_vectors.safetensors", "progress.checkpoint")
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 
@@ -41,9 +42,10 @@ def seed_runs(folder: Path) -> list[str]:
 
 
 def has_checkpoint(workdir: Path) -> bool:
-    """Whether a workdir holds any checkpoint, or a counted model, so that a run goes on there."""
-    counted = (workdir / "ngram.safetensors").is_file()
-    return counted or any((workdir / "checkpoints").glob("[0-9]*"))
+    """Whether a workdir holds any checkpoint, n-grams or word vectors: a run goes on there."""
+    return any((workdir / name).is_file() for name in WHOLE) or any(
+        (workdir / "checkpoints").glob("[0-9]*")
+    )
 
 
 def kind_of(folder: str | os.PathLike) -> str:

@@ -25,6 +25,7 @@ from firth import recipe
 from firth.errors import FirthError
 from firth.models.model import EMBEDDINGS, Model, create, to_layout
 from firth.models.ngram.files import is_ngram
+from firth.models.word_vectors.files import is_word_vectors
 from firth.storage.local import read_json, sha256
 from firth.storage.places import instead
 from firth.storage.remote import is_url
@@ -112,6 +113,11 @@ def read_model(source, part: str = "model") -> Saved:
         raise FirthError(
             f"{path} holds an n-gram model, which has no layers and no vectors; `firth score`, "
             "`firth generate` and `firth evaluate` read it"
+        )
+    if is_word_vectors(path):
+        raise FirthError(
+            f"{path} holds word vectors, which have no layers; `firth neighbours`, `firth "
+            "analogy`, `firth represent` and `firth convert` read them"
         )
     if (path / NAME).is_file():
         return _read_firth(path)

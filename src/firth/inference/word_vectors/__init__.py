@@ -1,0 +1,1 @@
+"""What word vectors are for: nearest words, analogies, and vectors of texts."""

@@ -1,0 +1,1 @@
+"""Word vectors: word2vec and GloVe, one vector a word, and the files that hold them."""

@@ -1,0 +1,1 @@
+"""Training of word vectors: the corpus, the two methods, and the run itself."""

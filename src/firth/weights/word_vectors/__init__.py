@@ -1,0 +1,1 @@
+"""Files of word vectors, in and out."""
