@@ -90,6 +90,7 @@ def test_every_shipped_recipe_is_tested_here():
         "finetune.py",
         "gpt.py",
         "gpt2.py",
+        "maxent.py",
         "modernbert.py",
         "ngram.py",
         "quickstart.py",

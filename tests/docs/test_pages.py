@@ -76,7 +76,7 @@ def extra(argv: list[str]) -> list[str]:
     verb, whole = argv[0], " ".join(argv)
     if verb == "prepare" and "--vocab-size" in whole:
         return ["--vocab-size=150"] if "--train-tokenizer word " not in f"{whole} " else []
-    if verb != "train" or "--config" not in whole or "ngram.py" in whole:
+    if verb != "train" or "--config" not in whole or "ngram.py" in whole or "maxent.py" in whole:
         return []
     fields = {"batch_size": 8, "eval.batch_size": 8, "log_every": 2, "progress": False}
     fields |= {"data.loader": "thread"}
