@@ -87,6 +87,7 @@ def test_every_shipped_recipe_is_tested_here():
         "bert.py",
         "distilbert.py",
         "electra.py",
+        "feedforward.py",
         "finetune.py",
         "gpt.py",
         "gpt2.py",

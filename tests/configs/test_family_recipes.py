@@ -140,6 +140,8 @@ RECIPES = (
     *(f"gpt.py:{size}" for size in ("tiny", "mini", "small", "base")),
     *(f"gpt2.py:{size}" for size in ("tiny", "base", "medium", "large", "xl")),
     *(f"transformer_xl.py:{s}" for s in ("tiny", "mini", "ptb", "enwik8", "wt103", "wt103_large")),
+    *(f"feedforward.py:{size}" for size in ("tiny", "base", "small", "medium")),
+    *(f"feedforward.py:small,kind={kind}" for kind in ("direct", "log_bilinear")),
 )
 
 

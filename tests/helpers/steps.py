@@ -1,5 +1,6 @@
 """Train steps of small recipes, compiled on any mesh, and random batches for them."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -7,6 +8,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from firth import recipe
+from firth.models.model import family as body
 from firth.planning.compiler import hlo
 from firth.run.outline import FREE, outline
 from firth.run.program import lay_out
@@ -28,6 +30,7 @@ FAMILIES = {  # name -> (recipe, changes)
     "transformer_xl": ("transformer_xl.py:tiny,length=16", {}),
     "gpt": ("gpt.py:tiny,length=16", {"model.embedding_dropout": 0.1}),
     "gpt2": ("gpt2.py:tiny,length=16", {"model.embedding_dropout": 0.1}),
+    "feedforward": ("feedforward.py:tiny,length=16", {"model.num_layers": 1, "model.scan": False}),
 }
 
 
@@ -35,7 +38,9 @@ def small(family: str, changes=None):
     """The recipe of a family with a body of two small layers, dropout on, and these changes."""
     name, own = FAMILIES[family]
     config = recipe.read_recipe(name)
-    fields = {f"model.{name}": value for name, value in (SMALL | DROPOUT).items()}
+    known = {field.name for field in dataclasses.fields(body(config.model.family).Config)}
+    given = {name: value for name, value in (SMALL | DROPOUT).items() if name in known}
+    fields = {f"model.{name}": value for name, value in given.items()}
     fields |= {"batch_size": ROWS, "accumulate": 1, "schedule.lr": 1e-3, "schedule.warmup": 0}
     fields |= {"schedule.name": "constant"} | own | (changes or {})
     return recipe.with_fields(config, fields)

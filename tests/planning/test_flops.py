@@ -74,6 +74,8 @@ BODIES = [
     ("transformer_xl.py:tiny", {}),
     ("gpt.py:tiny,length=128", {}),
     ("gpt2.py:tiny,length=128", {}),
+    ("feedforward.py:tiny", {}),
+    ("feedforward.py:tiny,kind=direct", {}),
 ]
 
 

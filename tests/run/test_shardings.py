@@ -35,6 +35,7 @@ CASES = [("bert", layout) for layout in LAYOUTS] + [
         "transformer_xl": "tensor",
         "gpt": "zero1 x fsdp",
         "gpt2": "fsdp",
+        "feedforward": "tensor",
     }.items()
     for layout in (*FEW, third)
 ]

@@ -92,6 +92,12 @@ def relative(
     yield Product(MLP, 2 * 2 * D * F * streams)
 
 
+def windows(c, *, rows, length, micro=1) -> Iterator[Product]:
+    """Hidden units over the embeddings of the last words."""
+    del micro
+    yield Product(MLP, 2 * rows * length * c.context * c.embedding_width * c.units)
+
+
 def masked_words(c, positions: int, scored: int = 0) -> Product:
     """The masked LM head at so many positions, with a table `scored` wide (0: the config's)."""
     width = scored or c.embedding_width

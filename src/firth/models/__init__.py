@@ -11,6 +11,7 @@ FAMILIES = {
     "transformer_xl": "firth.models.transformer_xl",
     "gpt": "firth.models.gpt",
     "gpt2": "firth.models.gpt2",
+    "feedforward": "firth.models.feedforward.nplm",
 }
 # The names of families in transformers (`model_type`), where they differ from those here.
 MODEL_TYPES = {"gpt": "openai-gpt"}

@@ -105,7 +105,8 @@ def outline(config) -> Outline:
     tokenizer = Vocabulary(vocab_size)
     spec = experiment.model_spec(config, initial, tokenizer)
     fields, load = config.objective, read_model
-    if fields.name == "distill" and not fields.get("teacher"):
+    causal = family(spec["family"]).Config.causal  # of such a student there is no distillation
+    if fields.name == "distill" and not fields.get("teacher") and not causal:
         teacher = stand_in_teacher(spec)
         fields, load = dict(fields) | {"teacher": "assumed"}, lambda _: teacher
         layers, width = (teacher.spec[name] for name in ("num_layers", "hidden_size"))
