@@ -1,6 +1,7 @@
 """The shape of the house: which room may import which, how large files and folders are."""
 
 import ast
+import configparser
 import io
 import itertools
 import subprocess
@@ -141,6 +142,14 @@ def test_sizes():
     from firth.cli import VERBS
 
     assert verbs == VERBS.keys()
+
+
+def test_an_installed_firth_has_every_package():
+    setup = configparser.ConfigParser()
+    setup.read(SOURCE.parents[1] / "setup.cfg")
+    folders = {path.parent.relative_to(SOURCE.parent) for path in SOURCE.rglob("__init__.py")}
+    named = setup["options"]["packages"].split()
+    assert sorted(named) == sorted({".".join(f.parts) for f in folders} | {"firth.configs"})
 
 
 def test_no_two_test_files_share_a_name():
