@@ -51,7 +51,9 @@ class MaximumEntropy:
     tolerance: float = 1e-6
 
     def __post_init__(self):
-        if not self.l2 or not all(0 < value < float("inf") for value in self.l2):
+        numbers = [value for value in self.l2 if isinstance(value, int | float)]
+        least, most = min(numbers, default=0), max(numbers, default=0)
+        if not 0 < least <= most < float("inf") or len(numbers) < len(self.l2):
             raise FirthError(
                 f"l2={self.l2}: expected numbers above 0, one an order; without a penalty the "
                 "weights grow without end"
