@@ -38,7 +38,7 @@ class MaximumEntropy:
       of its Gaussian prior. The last value holds for the orders after it.
     minimum: for each order, how often an n-gram must occur to have a weight.
     hash_bits: 0, or the n-grams from order 2 on share 2^hash_bits weights, by a hash of their
-      words; nothing is done about collisions.
+      words and with the l2 of order 2; nothing is done about collisions.
     iterations: of L-BFGS, at most.
     tolerance: an iteration that lowers the objective by a smaller share of it is the last.
     """
