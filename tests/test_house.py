@@ -144,6 +144,14 @@ def test_sizes():
     assert verbs == VERBS.keys()
 
 
+def test_an_installed_firth_has_every_package():
+    setup = configparser.ConfigParser()
+    setup.read(SOURCE.parents[1] / "setup.cfg")
+    folders = {path.parent.relative_to(SOURCE.parent) for path in SOURCE.rglob("__init__.py")}
+    named = setup["options"]["packages"].split()
+    assert sorted(named) == sorted({".".join(f.parts) for f in folders} | {"firth.configs"})
+
+
 def test_no_two_test_files_share_a_name():
     # pytest imports test files by their last names: of two alike, a whole run refuses the second
     names = sorted(path.name for path in Path(__file__).parent.rglob("test_*.py"))

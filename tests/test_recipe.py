@@ -361,7 +361,8 @@ def test_a_recipe_without_later_fields_has_what_was_before_them(mine):
 
 
 def test_every_recipe_that_ships_has_the_later_fields():
-    for name in sorted(set(recipe.shipped()) - {f"{family}.py" for family in recipe.OWN_RUNS}):
+    own_runs = {"maxent.py", *(f"{family}.py" for family in recipe.OWN_RUNS)}
+    for name in sorted(set(recipe.shipped()) - own_runs):
         own = importlib.import_module(f"firth.configs.{name.removesuffix('.py')}").get_config()
         later = {field for field in recipe.LATER if not field.startswith("model.")}
         assert later <= recipe.flatten(own).keys(), name

@@ -142,6 +142,8 @@ RECIPES = (
     *(f"transformer_xl.py:{s}" for s in ("tiny", "mini", "ptb", "enwik8", "wt103", "wt103_large")),
     *(f"lstm.py:{size}" for size in ("tiny", "small", "medium", "large")),
     *(f"rnn.py:{size}" for size in ("tiny", "small", "medium")),
+    *(f"feedforward.py:{size}" for size in ("tiny", "base", "small", "medium")),
+    *(f"feedforward.py:small,kind={kind}" for kind in ("direct", "log_bilinear")),
 )
 
 

@@ -107,7 +107,7 @@ def test_every_comment_stands_behind_its_field_in_the_source(name):
     texts = [(SHIPPED / name).read_text(), (SHIPPED / "common.py").read_text()]
     texts += [(SHIPPED / "modernbert.py").read_text()] if name == "quickstart.py" else []
     found = comments_of(SHIPPED / name)
-    assert len(found) > (9 if name.removesuffix(".py") in OWN_RUNS else 20)
+    assert len(found) > (7 if name.removesuffix(".py") in (*OWN_RUNS, "maxent") else 20)
     for field, comment in found.items():
         last = field.rpartition(".")[2]
         behind = rf"(\b{last}\b[^\n]*=|\)|else)[^\n]*# {re.escape(comment)}$"

@@ -20,6 +20,7 @@ PAGES += ("devices", "storage", "plan", "lineage")
 README = "README"  # runs on what the quick start left
 # Pages without a command that is to be run here; the blocks of the last two run elsewhere.
 READ = ("coming-from", "results", "errors", "map", "departures", "api", "tpu", "extending")
+OWN = ("maxent", *OWN_RUNS)  # recipes without the fields of the loop
 FOLLOWS = {"predict": "finetune"}  # in whose folder it goes on
 NOUNS, VERBS = ("cat", "dog", "vase", "bird", "river"), ("broke", "sat", "ran", "sang")
 
@@ -78,7 +79,7 @@ def extra(argv: list[str]) -> list[str]:
     verb, whole = argv[0], " ".join(argv)
     if verb == "prepare" and "--vocab-size" in whole:
         return ["--vocab-size=150"] if "--train-tokenizer word " not in f"{whole} " else []
-    if verb != "train" or "--config" not in whole or any(f"{n}.py" in whole for n in OWN_RUNS):
+    if verb != "train" or "--config" not in whole or any(f"{n}.py" in whole for n in OWN):
         return []
     fields = {"batch_size": 8, "eval.batch_size": 8, "log_every": 2, "progress": False}
     fields |= {"data.loader": "thread"}

@@ -189,7 +189,8 @@ def small_run(name, off=False):
         "embedding_dropout",
     }
     rates = {f"model.{field}": 0.0 if off else RATES.get(field, EMBEDDING) for field in fields}
-    return outline(steps.small(name, rates | {"model.scan": False, "model.num_layers": 3}))
+    layers = 1 if name == "feedforward" else 3  # which it has
+    return outline(steps.small(name, rates | {"model.scan": False, "model.num_layers": layers}))
 
 
 def sites_of(run, function, key=True, **options):

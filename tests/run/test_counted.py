@@ -144,3 +144,18 @@ def test_bad_input(places, run, tmp_path):
         evaluate(tmp_path / "w")
     with pytest.raises(FirthError, match="which has no steps"):
         evaluate(tmp_path / "w", 3)
+
+
+def test_a_maximum_entropy_model_is_trained_and_kept_as_any_other(places, tmp_path):
+    fields = [f"--config.data.store={places / 'train'}"]
+    fields += [f"--config.data.heldout_store={places / 'test'}", "--config.model.l2=(0.5,1.0)"]
+    given = recipe.read_recipe("maxent.py:order=2", fields)
+    results = train(given, tmp_path / "w")
+    assert evaluate(tmp_path / "w") == results
+    words = len(open_store(places / "train").tokenizer().vocab)
+    assert 2 < results["heldout/lm_perplexity"] < words / 2
+    model, spec = files.load(tmp_path / "w")
+    assert spec["smoothing"]["name"] == "maximum_entropy" and spec["smoothing"]["l2"] == [0.5, 1.0]
+    assert np.exp(model.distribution((3,))).sum() == pytest.approx(1, abs=1e-5)
+    with pytest.raises(FirthError, match=r"model\.add is no field"):
+        train(recipe.with_fields(given, {"model.add": 1.0}), tmp_path / "other")

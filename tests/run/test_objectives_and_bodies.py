@@ -11,7 +11,7 @@ from firth.objectives import OBJECTIVES
 from firth.run.experiment import RECIPES
 from firth.run.outline import outline
 
-CAUSAL = ("transformer_xl", "gpt", "gpt2", "lstm", "rnn")
+CAUSAL = ("transformer_xl", "gpt", "gpt2", "lstm", "rnn", "feedforward")
 TINY = {"bert": "bert.py:tiny,view=packed,length=32", "xlnet": "xlnet.py:tiny,length=32"}
 
 

@@ -37,6 +37,7 @@ CASES = [("bert", layout) for layout in LAYOUTS] + [
         "gpt2": "fsdp",
         "lstm": "tensor",
         "rnn": "data x tensor",
+        "feedforward": "tensor",
     }.items()
     for layout in (*FEW, third)
 ]

@@ -105,6 +105,12 @@ def recurrent(c, *, rows, length, micro=1) -> Iterator[Product]:
         yield Product("down-projection", 2 * tokens * D * c.embedding_width)
 
 
+def windows(c, *, rows, length, micro=1) -> Iterator[Product]:
+    """Hidden units over the embeddings of the last words."""
+    del micro
+    yield Product(MLP, 2 * rows * length * c.context * c.embedding_width * c.units)
+
+
 def masked_words(c, positions: int, scored: int = 0) -> Product:
     """The masked LM head at so many positions, with a table `scored` wide (0: the config's)."""
     width = scored or c.embedding_width

@@ -13,6 +13,7 @@ FAMILIES = {
     "gpt2": "firth.models.gpt2",
     "lstm": "firth.models.recurrent.lstm",
     "rnn": "firth.models.recurrent.elman",
+    "feedforward": "firth.models.feedforward.nplm",
 }
 # The names of families in transformers (`model_type`), where they differ from those here.
 MODEL_TYPES = {"gpt": "openai-gpt"}

@@ -2,7 +2,8 @@
 
     firth train --config ngram.py:order=5 --workdir runs/kn5 --config.data.store=train/
 
-One pass counts, one smooths. A run that was killed counts again; the model appears as a whole.
+One pass counts, one smooths; for maximum_entropy L-BFGS takes the place of the second. A run that
+was killed begins again; the model appears as a whole.
 """
 
 import json
@@ -18,7 +19,7 @@ from firth import recipe
 from firth.data.corpus.store import open_store
 from firth.data.corpus.stream import Stream, characters, read_stream
 from firth.errors import FirthError
-from firth.models.ngram import files
+from firth.models.ngram import files, maxent
 from firth.models.ngram.counts import count
 from firth.models.ngram.smoothing import Smoothing, estimate
 from firth.run.recorded import record, remeasured
@@ -72,7 +73,10 @@ def _train(config, workdir: Path) -> dict[str, float]:
             return {name.removeprefix("eval/"): value for name, value in found.items()}
     text = read_stream(store, tokenizer, config.data.ends)
     counts = count(text.tokens, text.starts, tokenizer.vocab_size, spec["order"])
-    model = estimate(counts, smoothing)
+    if isinstance(smoothing, maxent.MaximumEntropy):
+        model, _ = maxent.fit(counts, smoothing)
+    else:
+        model = estimate(counts, smoothing)
     results = measure(model, held, tokenizer, "heldout") if held else {}
     store.check_unchanged()
     record(config, workdir)
@@ -95,14 +99,15 @@ def _train(config, workdir: Path) -> dict[str, float]:
     return results
 
 
-def _smoothing(spec: dict) -> Smoothing:
+def _smoothing(spec: dict) -> Smoothing | maxent.MaximumEntropy:
     """The smoothing of a model section; FirthError for a field that it does not have."""
     spec = {k: v for k, v in spec.items() if k not in ("family", "order")}
     spec["name"] = spec.pop("smoothing", Smoothing.name)
-    known = {field.name for field in fields(Smoothing)}
+    kind = maxent.MaximumEntropy if spec["name"] == maxent.NAME else Smoothing
+    known = {field.name for field in fields(kind)}
     if unknown := sorted(spec.keys() - known):
         raise FirthError(f"model.{unknown[0]} is no field of an n-gram model")
-    return Smoothing(**{k: tuple(v) if isinstance(v, list | tuple) else v for k, v in spec.items()})
+    return kind(**{k: tuple(v) if isinstance(v, list | tuple) else v for k, v in spec.items()})
 
 
 def _read(path: str, tokenizer: Tokenizer, data) -> Stream:

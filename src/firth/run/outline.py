@@ -88,7 +88,8 @@ def outline(config) -> Outline:
     if config.model.get("family") == "ngram":
         raise FirthError(
             "model.family='ngram': an n-gram model is counted in one pass over the text, about a "
-            "second a million words and order; it has no steps to plan"
+            "second a million words and order (maximum entropy: a minute or more); it has no steps "
+            "to plan"
         )
     if config.model.get("family") in OWN_RUNS:
         raise FirthError(

@@ -140,6 +140,9 @@ def test_mesh_auto_takes_the_fastest_split_that_fits(monkeypatch):
     best = compiled.fastest(tiny(), WHERE)
     assert (best["mesh"]["data"], best["seconds"]["step"]) == (4, 2.0)
     assert [s["fits"] for s in best["splits"]] == [True, False, True]
+    headless = recipe.with_fields(recipe.read_recipe("feedforward.py:tiny"), {"batch_size": 8})
+    splits = compiled.fastest(headless, WHERE)["splits"]  # no heads are divided
+    assert {split["tensor"] for split in splits} == {1}
 
 
 def test_splits_divide_chips_and_heads():

@@ -57,7 +57,7 @@ class Smoothing:
             raise FirthError(f"add={self.add}: expected a number above 0; for none, use mle")
         _check_discounts(self.discount_fallback)
         for field, least in (("prune", 0), ("good_turing_max", 0), ("good_turing_min", 1)):
-            _check_thresholds(field, getattr(self, field), least)
+            check_thresholds(field, getattr(self, field), least)
         if self.prune and self.prune[0]:
             raise FirthError(f"prune={self.prune}: words stay, so the first value must be 0")
         if self.name == "katz" and any(self.prune):
@@ -74,7 +74,8 @@ def _check_discounts(values):
         )
 
 
-def _check_thresholds(field: str, values, least: int):
+def check_thresholds(field: str, values, least: int):
+    """Raise FirthError unless `values` are whole numbers from `least` on that do not fall."""
     good = all(isinstance(value, int) and value >= least for value in values)
     if not good or (field != "good_turing_max" and list(values) != sorted(values)):
         raise FirthError(
@@ -105,7 +106,7 @@ def estimate(counts: Counts, smoothing: Smoothing) -> Ngram:
         kept.append(keep_G)
         if order > 1:
             backoffs.append(_log(weight_C))
-    return _without(counts, kept, probs, backoffs)
+    return without(counts, kept, probs, backoffs)
 
 
 def _log(values) -> np.ndarray:
@@ -113,8 +114,11 @@ def _log(values) -> np.ndarray:
         return np.log(values).astype(np.float32)
 
 
-def _without(counts: Counts, kept, log_probs, backoffs) -> Ngram:
-    """The model of the n-grams that are kept; their prefixes are kept too."""
+def without(counts: Counts, kept, log_probs, backoffs) -> Ngram:
+    """The model of the n-grams that are kept, from arrays of all; their prefixes are kept too.
+
+    kept: bool [G] of each order. log_probs, backoffs: float32, as in `Ngram`.
+    """
     keys, new_rank = [counts.orders[0].keys], None
     log_probs, backoffs = list(log_probs), list(backoffs)
     for n in range(1, len(counts.orders)):

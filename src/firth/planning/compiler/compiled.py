@@ -230,7 +230,8 @@ def first_remedy(config, where: Topology, given: set[str]) -> dict | None:
 
 def fastest(config, where: Topology) -> dict:
     """The report of the fastest split of the devices that fits; `splits` lists all of them."""
-    heads = outline(config).model.encoder.config.num_heads
+    body = outline(config).model.encoder.config
+    heads = getattr(body, "num_heads", 1)  # a body without attention is not divided by heads
     best, splits = None, []
     for fsdp, tensor in candidates(where.chips // where.slices, heads):
         data = where.chips // (fsdp * tensor)

@@ -1,0 +1,1 @@
+"""Feed-forward networks over a window of words: language models before the recurrent ones."""
