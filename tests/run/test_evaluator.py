@@ -17,7 +17,8 @@ from scipy import stats
 
 from firth import recipe
 from firth.cli import main
-from firth.run import recorded
+from firth.errors import FirthError
+from firth.run import evaluator, recorded
 from firth.run.evaluator import Evaluators, Heldout
 from firth.run.experiment import build
 from firth.run.workdir import describe_run
@@ -232,6 +233,26 @@ def test_what_is_remembered_goes_on_from_batch_to_batch(store):
     short, _ = measured(store, path, params, **one, **{"eval.memory": 4})
     assert cut == pytest.approx(whole, rel=1e-4)
     assert abs(short["lm_loss"] - whole["lm_loss"]) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "devices"),
+    [(1, {}, 1), (12, {}, 4), (64, {}, 8), (6, {"fsdp": 2}, 2), (8, {"tensor": 2}, 8)],
+)
+def test_as_many_devices_measure_as_divide_the_rows(rows, fields, devices):
+    changes = {"eval.batch_size": rows} | {f"mesh.{name}": size for name, size in fields.items()}
+    config = recipe.with_fields(recipe.read_recipe("bert.py:tiny"), changes)
+    mesh = evaluator.mesh_for(config)
+    assert mesh.size == devices
+    evaluator.check_rows(config, mesh)
+
+
+def test_devices_that_do_not_divide_the_rows_are_refused():
+    fields = {"eval.batch_size": 12, "mesh.data": 8}
+    config = recipe.with_fields(recipe.read_recipe("bert.py:tiny"), fields)
+    message = r"eval.batch_size=12 is not a multiple of data x fsdp = 8"
+    with pytest.raises(FirthError, match=message):
+        evaluator.check_rows(config, evaluator.mesh_for(config))
 
 
 def test_all_evaluators_run_after_the_last_step():

@@ -13,6 +13,7 @@ Its metrics are logged as `eval/blanks/...`.
 import abc
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import flax.linen as nn
@@ -67,6 +68,7 @@ class Heldout(Evaluator):
     def __init__(self, experiment, config, mesh, **options):
         super().__init__(experiment, config, mesh, **options)
         objective, task = experiment.objective, experiment.task
+        check_rows(config, mesh)
         model = with_options(experiment.model, config.eval.get("model", {}))
         key = jax.random.key(EVALUATION_SEED, impl=config.rng)
 
@@ -207,6 +209,29 @@ def _shapes(model):
     return {name: (leaf.shape, leaf.dtype) for name, leaf in flatten_dict(shapes["params"]).items()}
 
 
+def check_rows(config, mesh) -> None:
+    """Raise FirthError if the devices of the mesh do not divide the rows of an evaluation."""
+    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    if config.eval.batch_size % devices:
+        raise FirthError(
+            f"eval.batch_size={config.eval.batch_size} is not a multiple of data x fsdp = {devices}"
+        )
+
+
+def mesh_for(config):
+    """The mesh of an evaluation alone, with as many devices as divide its rows.
+
+    A text is read in one row, for one, whatever the machine has. A mesh with a fixed `data`, of
+    several processes or slices stays as it is.
+    """
+    spec, devices = config.mesh, jax.devices()
+    if jax.process_count() == 1 and spec.data == -1 and spec.get("slices", 1) == 1:
+        others = spec.fsdp * spec.tensor
+        data = math.gcd(len(devices) // others, config.eval.batch_size // spec.fsdp)
+        devices = devices[: others * data]
+    return partition.create_mesh(spec, devices)
+
+
 def save_predictions(workdir: Path, split: str, task, predictions) -> None:
     """Write `predictions/<split>.tsv` of a workdir, in GLUE's submission format."""
     (workdir / "predictions").mkdir(exist_ok=True)
@@ -242,7 +267,7 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         raise FirthError(f"{workdir} is not a workdir: its config.json is not that of a run")
     config, changed = remeasured(before, changes)
     bounds.check(config)
-    mesh = partition.create_mesh(config.mesh)
+    mesh = mesh_for(config)
     run = experiment.build(config, mesh, cache=workdir / "epochs.json")
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)
     step, params = saves.restore_params(step)
