@@ -4,9 +4,13 @@
     firth train --config electra.py:small --workdir runs/electra --config.data.store=store/
 
 Arguments: `electra.py:SIZE[,length=N][,variant=electra|electra_15|replace_mlm|all_tokens|mlm]
-[,paper=False]`. SIZE is tiny, mini, small, base or large; `length` is 0 for the size's own. The
-variants are the ablations of section 3.4, which no released code contains; `mlm` is the plain
-masked LM of the same body.
+[,sharing=embeddings|none|all][,paper=False]`. SIZE is tiny, mini, small, base or large; `length` is
+0 for the size's own. The variants are the ablations of section 3.4, which no released code
+contains; `mlm` is the plain masked LM of the same body.
+
+The generator shares the embeddings with the model. In tiny they share all (`sharing`): one body
+fills in and detects, as section 3.2 tries for equal sizes, and masks a quarter. From one bit a
+token alone, a body of that size learns almost nothing in ten minutes.
 
 small is the paper's, which takes days. tiny, mini and small with paper=False have settings of their
 own (laptop.py): ten minutes and two hours on two cores, an hour on one GPU. experiments/
@@ -38,10 +42,12 @@ SETTINGS = {
     "base": (256, 766_000, 2e-4, 512, 1 / 3, 0.15),
     "large": (2048, 400_000, 2e-4, 512, 0.25, 0.25),
 }
+# Share of tokens masked and lambda of tiny's one body (experiments/small_recipes)
+ONE_BODY = (0.25, 5.0)
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="small", length=0, variant="electra", paper=True)
+    arg = parse_arg(arg, size="small", length=0, variant="electra", sharing="", paper=True)
     if arg.variant != "mlm" and arg.variant not in VARIANTS:
         raise FirthError(
             f"electra.py: variant={arg.variant!r} is unknown; one of {', '.join(VARIANTS)}, mlm"
@@ -51,6 +57,11 @@ def get_config(arg=None):
         raise FirthError(f"electra.py:{arg.size} has the paper's settings alone; leave paper=False")
     small = None if arg.size == "small" and arg.paper else arg.size  # with settings in laptop.py
     length = arg.length or laptop.length("electra", small, length)
+    sharing = arg.sharing or ("all" if small == "tiny" else "embeddings")
+    weight = 50.0  # lambda of section 3.2
+    if sharing == "all" and arg.variant != "mlm":
+        width = 1.0
+        masked, weight = ONE_BODY if small == "tiny" else (masked, weight)
     c = common.pretraining(steps=steps, batch_size=batch_size)
 
     c.model = common.with_kernels(
@@ -79,13 +90,13 @@ def get_config(arg=None):
     else:
         c.objective.update(
             variant=arg.variant,
-            weight=50.0 if arg.variant.startswith("electra") else 1.0,  # lambda of section 3.2
+            weight=weight if arg.variant.startswith("electra") else 1.0,
             generator_weight=1.0,
             temperature=1.0,
             correct=True,  # False: the generator never draws the original token
             width=width,  # of the generator, as a fraction of the model's
             depth=1.0,
-            sharing="embeddings",  # or "none", "all"
+            sharing=sharing,  # or "none", "all"
             generator_from="",  # two stages: a masked LM to sample from, trained no further
             legacy_with_replacement=False,  # True: masks as in the released code, about 13.8 %
         )

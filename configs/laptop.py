@@ -53,7 +53,7 @@ TABLE = {
         "small": Settings(12_000, *SMALL, lr=5e-4, warmup=0.05, weight_decay=0.0, rate=0.2),
     },
     "electra": {
-        "tiny": Settings(6_500, *SHORT, lr=2e-3, warmup=0.1, weight_decay=0.01),
+        "tiny": Settings(5_000, *SHORT, lr=2e-3, warmup=0.1, weight_decay=0.01),
         "mini": Settings(8_500, *MINI, lr=1e-3, warmup=0.1, weight_decay=0.01),
         "small": Settings(12_000, *SMALL, lr=5e-4, warmup=0.1, weight_decay=0.01),
     },
@@ -91,7 +91,7 @@ COSTS = {
     "roberta": {"tiny": (8, 0.1), "mini": (93, 0.4), "small": (29, 2.6)},
     "albert": {"tiny": (8, 0.1), "mini": (96, 0.4), "small": (28, 2.8)},
     "distilbert": {"tiny": (8, 0.1), "mini": (100, 0.4), "small": (37, 2.2)},
-    "electra": {"tiny": (7, 0.1), "mini": (96, 0.4), "small": (24, 4.3)},
+    "electra": {"tiny": (10, 0.1), "mini": (96, 0.4), "small": (24, 4.3)},
     "modernbert": {"tiny": (8, 0.1), "mini": (95, 0.3), "small": (31, 2.8)},
     "xlnet": {"tiny": (8, 0.1), "mini": (99, 0.5), "small": (39, 3.9)},
     "gpt": {"tiny": (8, 0.1), "mini": (100, 0.5), "small": (30, 3.5)},

@@ -23,7 +23,7 @@ def main():
     args = options.parse_args()
     runs = {
         variant: (
-            f"electra.py:{args.size},length={args.length},variant={variant}",
+            f"electra.py:{args.size},length={args.length},variant={variant},sharing=embeddings",
             shared_settings(args) | ({} if variant == "mlm" else {"objective.width": args.width}),
         )
         for variant in VARIANTS

@@ -26,7 +26,7 @@ from helpers.runs import make_corpus  # noqa: E402
 STEPS, HALF = 40, 20
 RECIPES = {  # with the fields that make it small
     "bert": ("bert.py:tiny,length=32", {}),
-    "electra": ("electra.py:tiny,length=32", {}),
+    "electra": ("electra.py:tiny,length=32,sharing=embeddings", {}),
     "xlnet": ("xlnet.py:tiny,length=32,memory=24", {}),
 }
 COMMON = {

@@ -178,7 +178,12 @@ def compiling(recipes: tuple, layers: int, rounds: int) -> dict:
     return {r: in_turn(lambda r=r: ours(r), bare, rounds) for r in recipes}
 
 
-SMALL_BODIES = ("bert.py:tiny", "electra.py:tiny", "modernbert.py:tiny", "xlnet.py:tiny")
+SMALL_BODIES = (
+    "bert.py:tiny",
+    "electra.py:tiny,sharing=embeddings",
+    "modernbert.py:tiny",
+    "xlnet.py:tiny",
+)
 SHORT = {  # case -> its sizes
     "steps": dict(recipes=SMALL_BODIES, rows=32, length=128, words=8192, rounds=7),
     "large vocabulary": dict(recipes=("bert.py:mini",), rows=32, length=128, words=30522, rounds=5),

@@ -28,7 +28,7 @@ FAMILIES = {  # name -> (recipe, changes)
     "roberta": ("roberta.py:tiny,length=16", {"accumulate": 2}),
     "albert": ("albert.py:tiny,length=16", {}),
     "distilbert": ("distilbert.py:tiny,length=16", {}),
-    "electra": ("electra.py:tiny,length=16", {}),
+    "electra": ("electra.py:tiny,length=16,sharing=embeddings", {}),
     "modernbert": ("modernbert.py:tiny,length=16", {}),
     "xlnet": ("xlnet.py:tiny,length=16", {}),
     "transformer_xl": ("transformer_xl.py:tiny,length=16", {}),

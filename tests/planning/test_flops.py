@@ -66,8 +66,8 @@ BODIES = [
     ("distilbert.py:tiny,length=128", {}),
     ("distilbert.py:tiny,length=128", dict(objective__masked_only=True)),
     ("electra.py:tiny", dict(objective__sharing="none", objective__width=0.5)),
-    ("electra.py:tiny,variant=all_tokens", {}),
-    ("electra.py:tiny,variant=replace_mlm", {}),
+    ("electra.py:tiny,variant=all_tokens,sharing=embeddings", {}),
+    ("electra.py:tiny,variant=replace_mlm,sharing=embeddings", {}),
     ("modernbert.py:tiny,length=128,objective=rtd", {}),
     ("xlnet.py:tiny,length=96,memory=0", {}),
     ("xlnet.py:tiny,length=96", dict(model__scan=True, accumulate=2)),
@@ -122,7 +122,11 @@ NO_DROPOUT = dict(
 )
 LONG = (
     *("bert.py:tiny", "roberta.py:tiny,length=128", "albert.py:tiny,length=128"),
-    *("distilbert.py:tiny,length=128", "electra.py:tiny", "modernbert.py:tiny,length=128"),
+    *(
+        "distilbert.py:tiny,length=128",
+        "electra.py:tiny,sharing=embeddings",
+        "modernbert.py:tiny,length=128",
+    ),
     *("xlnet.py:tiny,length=128", "transformer_xl.py:tiny", "gpt2.py:tiny,length=128"),
 )
 
@@ -137,7 +141,7 @@ def test_xla_counts_a_few_percent_more(name):
 
 
 def test_a_generator_that_is_trained_no_more_has_no_backward_pass():
-    outlines = outlined("electra.py:tiny", objective__sharing="none")
+    outlines = outlined("electra.py:tiny,sharing=none")
     frozen = dataclasses.replace(
         outlines, objective=dataclasses.replace(outlines.objective, trained=object())
     )

@@ -26,8 +26,8 @@ NOT_RECURRENT = {  # fields of Transformers and of Adam
 RUNS = {  # name -> (recipe, changes)
     "roberta": ("roberta.py:tiny,length=32", {}),
     "albert": ("albert.py:tiny,length=32", ELECTRA),
-    "electra": ("electra.py:tiny,length=32", ELECTRA),
-    "all_tokens": ("electra.py:tiny,length=32,variant=all_tokens", ELECTRA),
+    "electra": ("electra.py:tiny,length=32,sharing=embeddings", ELECTRA),
+    "all_tokens": ("electra.py:tiny,length=32,variant=all_tokens,sharing=embeddings", ELECTRA),
     "modernbert": ("modernbert.py:tiny,length=32", {}),
     "distilbert": ("distilbert.py:tiny,length=32,layers=0-1", {}),
     "rtd on roberta": (
