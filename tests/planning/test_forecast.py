@@ -125,7 +125,8 @@ def test_every_recipe_can_be_announced(name):
     params = jax.eval_shape(
         outlined.model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 8), "int32")
     )["params"]
-    layers, width = outlined.spec["num_layers"], outlined.spec["hidden_size"]
+    body = outlined.model.encoder.config
+    layers, width = body.num_layers, body.hidden_size
     assert memory.activation_bytes(outlined, params, 4) > 4 * layers * 4 * 32 * width
 
 

@@ -13,6 +13,7 @@ from firth.run.outline import outline
 
 CAUSAL = ("transformer_xl", "gpt", "gpt2", "lstm", "rnn", "feedforward")
 TINY = {"bert": "bert.py:tiny,view=packed,length=32", "xlnet": "xlnet.py:tiny,length=32"}
+TINY |= {"electra": "electra.py:tiny,sharing=embeddings"}
 
 
 def tiny(family: str):

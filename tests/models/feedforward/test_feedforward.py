@@ -41,7 +41,8 @@ def by_torch(torch, params, tokens, kind):
     x = embed(torch.tensor(context)).flatten(2)
     units = body["hidden"]["kernel"].shape[1]
     hidden = torch.nn.Linear(3 * E, units, bias=kind != "log_bilinear")
-    table = body["word" if kind == "log_bilinear" else "output_word"]["embedding"]
+    tied = kind == "log_bilinear"
+    table = body["word"]["embedding"] if tied else params["lm"]["softmax"].T
     softmax = torch.nn.Linear(table.shape[1], V)
     with torch.no_grad():
         hidden.weight.copy_(torch.tensor(body["hidden"]["kernel"].T))

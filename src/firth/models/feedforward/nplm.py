@@ -5,8 +5,8 @@ The next word from the embeddings of a few words, one after another in one vecto
     feed-forward   U tanh(d + H x) + W x + b     (Bengio et al. 2003, equation 1)
     log-bilinear   R (C x) + b                   (Mnih and Hinton 2007, section 4)
 
-H and C have a block for each distance. R is the embeddings, U a table of its own; the last hidden
-state is what stands right of U or R. With direct connections (W), x is part of it.
+H and C have a block for each distance. R is the embeddings, U the head's own kernel. The last
+hidden state is what stands right of U or R. With direct connections (W), x is part of it.
 
 Before the first word of a row stands a vector that is learned, at every distance the same.
 
@@ -139,23 +139,19 @@ class Config:
 
 
 class Body(nn.Module):
-    """Embeddings, one hidden layer over those of the last words, and the table of the softmax."""
+    """Embeddings, and one hidden layer over those of the last words."""
 
     config: Config
 
     def setup(self):
         """Name the parts."""
         c = self.config
-
-        def table(width):
-            return nn.Embed(c.vocab_size, width, embedding_init=initializer(c), dtype=c.dtype)
-
-        self.word = table(c.embedding_size)
+        self.word = nn.Embed(
+            c.vocab_size, c.embedding_size, embedding_init=initializer(c), dtype=c.dtype
+        )
         self.begin = self.param("begin_bias", nn.initializers.zeros, (c.embedding_size,))
         self.hidden = dense(c, c.units)
         self.embedding_drop, self.drop = Dropout(c.embedding_dropout), Dropout(c.dropout)
-        if not c.tied_softmax:
-            self.output_word = table(c.hidden_size)
 
     def __call__(self, tokens_BL, segments_BL=None, mask_BL=None, *, train=False, attentions=False):
         """Encode a batch.
@@ -216,9 +212,8 @@ class Body(nn.Module):
         return self._layer(words, train=False), cache
 
     def decode(self, x_BMD):
-        """Scores by the table of the softmax: [..., D] to float32 [..., V]."""
-        table = self.word if self.config.tied_softmax else self.output_word
-        return word_scores(x_BMD, table.embedding.astype(self.config.dtype))
+        """Scores by the embeddings: [..., D] to float32 [..., V]."""
+        return word_scores(x_BMD, self.word.embedding.astype(self.config.dtype))
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)
