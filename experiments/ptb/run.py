@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def main():
         print("\n".join(table(newest(read_results()))))
         return 0
     if missing := [split for split in SPLITS if not source(args, split).exists()]:
-        raise SystemExit(f"{source(args, missing[0])} is missing; --data DIR has ptb.*.txt")
+        raise SystemExit(f"{source(args, missing[0])} is missing; --data DIR has ptb.*.txt or .gz")
     chosen = args.rows.split(",") if args.rows else [n for n, row in ROWS.items() if not row.long]
     if unknown := [name for name in chosen if name not in ROWS]:
         raise SystemExit(f"no row {unknown[0]!r}; rows: {', '.join(ROWS)}")
@@ -131,7 +132,9 @@ def parser():
 
 
 def source(args, split: str) -> Path:
-    return args.data / f"ptb.{split}.txt"
+    """The text of a split, packed or not."""
+    plain = args.data / f"ptb.{split}.txt"
+    return plain if plain.exists() else plain.with_name(plain.name + ".gz")
 
 
 def prepare(args):
@@ -149,21 +152,18 @@ def prepare(args):
 
 def measure(args, name: str, row: Row) -> dict:
     """Train what the row needs, and measure the test text; of an unfinished run, its curve."""
-    commands, spent, finished = [], 0.0, True
+    spent, finished = 0.0, True
     for member in row.members or (name,):
-        argv = training(args, member)
-        commands.append(shown(argv))
         began = time.time()
-        finished &= train(argv, args.minutes)
+        finished &= train(training(args, member), args.minutes)
         spent += seconds(args.work / member) or time.time() - began
-    entry = {"commands": commands, "seconds": round(spent), "finished": finished, "seed": 0}
+    entry = {"seconds": round(spent), "finished": finished, "seed": 0}
     if curve := validation(args.work / name):
         entry["validation"] = curve
     if finished:
         models = ",".join(str(args.work / member) for member in row.members or (name,))
         argv = [f"--models={models}", f"--data={args.work / 'test'}", *row.options]
         argv += [f"--tune={args.work / 'valid'}"] if row.members else []
-        commands.append(shown(["evaluate", *argv]))
         measured = json.loads(call("evaluate", *argv, "--json", capture=True))[-1]
         entry["test"] = measured["measures"]["lm_perplexity"]
         entry["weights"] = measured["weights"]
@@ -182,7 +182,7 @@ def training(args, name: str) -> list[str]:
 
 def train(argv: list[str], minutes: float | None) -> bool:
     """Run to the end, or for so long; whether the training has ended. SIGTERM makes it save."""
-    with subprocess.Popen([sys.executable, "-m", "firth", *argv]) as process:
+    with subprocess.Popen(command(argv)) as process:
         try:
             status = process.wait(minutes and 60 * minutes)
         except subprocess.TimeoutExpired:
@@ -215,16 +215,15 @@ def validation(workdir: Path) -> list[tuple[int, float]]:
 def call(*argv: str, capture: bool = False) -> str | None:
     """Run a command of Firth; its standard output if `capture`."""
     made = subprocess.run(
-        [sys.executable, "-m", "firth", *argv],
-        check=True,
-        text=True,
-        stdout=subprocess.PIPE if capture else None,
+        command(argv), check=True, text=True, stdout=subprocess.PIPE if capture else None
     )
     return made.stdout
 
 
-def shown(argv: list[str]) -> str:
-    return shlex.join(["firth", *argv])
+def command(argv: Sequence[str]) -> list[str]:
+    """The command line of a process of its own, which is shown."""
+    print(shlex.join(["firth", *argv]), flush=True)
+    return [sys.executable, "-m", "firth", *argv]
 
 
 def machine() -> dict:
