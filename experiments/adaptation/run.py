@@ -203,7 +203,6 @@ def pretrain(args, name: str) -> dict:
         fields |= {f"optimizer.{k}": v for k, v in OPTIMIZER.items()}
         fields |= {"schedule.name": "xlnet_poly", "schedule.warmup": 0.06, "schedule.lr": 5e-4}
         fields |= {"objective.max_predictions": round(0.15 * LENGTH), "checkpoint.every": 0}
-    fields |= {"schedule.lr": args.rates[name]} if name in args.rates else {}
     fields |= {"data.store": args.work / "adapt", "data.heldout_store": args.work / "heldout"}
     fields |= {"steps": args.steps, "log_every": 20, "eval.every": args.steps, "eval.batches": 25}
     fields |= {"eval.batch_size": 64, "curves": False}
