@@ -203,15 +203,17 @@ def pretrain(args, name: str) -> dict:
         fields |= {f"optimizer.{k}": v for k, v in OPTIMIZER.items()}
         fields |= {"schedule.name": "xlnet_poly", "schedule.warmup": 0.06, "schedule.lr": 5e-4}
         fields |= {"objective.max_predictions": round(0.15 * LENGTH), "checkpoint.every": 0}
-    fields |= {"data.store": args.work / "adapt", "data.heldout_store": args.work / "heldout"}
-    fields |= {"steps": args.steps, "log_every": 20, "eval.every": args.steps, "eval.batches": 25}
-    fields |= {"eval.batch_size": 64, "curves": False}
+    fields |= {"data.store": args.work / "adapt", "steps": args.steps, "log_every": 20}
+    fields |= {"eval.every": 0, "curves": False}
     workdir = args.work / name
     call("train", f"--config={recipe}", f"--workdir={workdir}", *flags(fields))
-    last = [e for e in read_journal(workdir) if "eval/heldout/mlm_loss" in e][-1]
+    held = {"data.heldout_store": args.work / "heldout"}
+    held |= {"eval.batches": 25, "eval.batch_size": 64}
+    call("evaluate", f"--workdir={workdir}", *flags(held))
+    found = json.loads((workdir / "evaluation.json").read_text())
     return {
-        "perplexity": round(float(np.exp(last["eval/heldout/mlm_loss"])), 1),
-        "accuracy": round(100 * last["eval/heldout/mlm_accuracy"], 1),
+        "perplexity": round(float(np.exp(found["heldout/mlm_loss"])), 1),
+        "accuracy": round(100 * found["heldout/mlm_accuracy"], 1),
         "tokens": args.steps * 32 * LENGTH,
     }
 
