@@ -116,6 +116,27 @@ class Dropout(nn.Module):
         """A new mask as `keep_bits` packs it."""
         return keep_bits(self.make_rng("dropout"), self.rate, shape, rows)
 
+    def locked(self, x_BLD, *, train: bool):
+        """`x_BLD` with one mask for all places of a row (variational; Gal and Ghahramani 2016)."""
+        if not train or self.rate == 0.0:
+            return x_BLD
+        keep_BD = self.mask((x_BLD.shape[0], x_BLD.shape[-1]))
+        return jnp.where(keep_BD[:, None], x_BLD * jnp.asarray(self.scale, x_BLD.dtype), 0)
+
+    def words(self, e_BLE, tokens_BL, size: int, *, train: bool, rows: bool):
+        """Embeddings without those of dropped words, which are gone wherever they occur.
+
+        `size` is that of the vocabulary. Each row drops words of its own if `rows`; otherwise all
+        rows drop the same.
+        """
+        if not train or self.rate == 0.0:
+            return e_BLE
+        keep_RV = self.mask((len(tokens_BL) if rows else 1, size), rows)
+        keep_BL = jnp.take_along_axis(
+            jnp.broadcast_to(keep_RV, (len(tokens_BL), size)), tokens_BL, 1
+        )
+        return jnp.where(keep_BL[..., None], e_BLE * jnp.asarray(self.scale, e_BLE.dtype), 0)
+
     @property
     def scale(self) -> float:
         """The factor of the elements that stay: one over their share."""
