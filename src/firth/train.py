@@ -253,7 +253,8 @@ def heed(program, state, results: dict[str, float]):
         raise FirthError(
             f"plateau.metric={metric!r} is not measured; there are {', '.join(results)}"
         )
-    return program.heed(state, jax.device_put(np.float32(results[metric])))
+    loss = jax.device_put(np.float32(results[metric]), program.shardings.step)  # on all devices
+    return program.heed(state, loss)
 
 
 def first_state(config, run, program, saves, end: int):

@@ -168,7 +168,7 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     for sharding in jax.tree.leaves(shardings.carry):
         assert sharding.spec[0] == ("data", "fsdp")  # rows, like those of the batch
     schedule = create_schedule(config.schedule, config.steps)
-    assert 0 < float(schedule(config.steps // 2)) <= config.schedule.lr
+    assert 0 < float(schedule(config.steps // 2)) <= np.float32(config.schedule.lr)
 
 
 def test_a_recipe_of_gradient_descent_has_no_moments_to_give():

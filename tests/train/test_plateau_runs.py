@@ -19,11 +19,11 @@ CHANGES = {f"model.{name}": None for name in OTHERS} | {
     "optimizer.bias_correction": None,
     "schedule.warmup": None,
     "model.hidden_size": 16,
-    "batch_size": 4,
+    "batch_size": 8,
     "steps": STEPS,
     "log_every": 1,
     "eval.every": EVERY,
-    "eval.batch_size": 4,
+    "eval.batch_size": 8,
     "checkpoint.every": 0,
 }
 RNN = CHANGES | {"model.num_layers": 1, "model.dropout": None, "schedule.lr": 1.0}
