@@ -6,14 +6,19 @@
     firth train --config rnn.py:small --workdir runs/rnn --config.data.store=ptb/train/ \\
         --config.data.heldout_store=ptb/valid/
 
-Arguments: `rnn.py:SIZE[,length=N][,tokens=N]`. SIZE is tiny (128 units), small (200, as in Mikolov
-et al. 2011) or medium (500); `length` is that of a window, 10 by default; `tokens` are those of the
-text that is trained on, ends of sentences included: 929,589 on the Penn Treebank.
+Arguments: `rnn.py:SIZE[,length=N][,classes=N][,tokens=N]`. SIZE is tiny
+(128 units), small (200, as in Mikolov et al. 2011) or medium (500); `length` is that of a window,
+10 by default; `classes=100` divides the words into classes by frequency, so that a step scores 100
+classes and the words of one; `tokens` are those of the text that is trained on, ends of sentences
+included: 929,589 on the Penn Treebank.
 
 One row reads the text from its first word to its last, ten words an update, on one device. Its
 state goes on from window to window and is part of a checkpoint. The loss of the released code is a
 sum over the words, Firth's their mean. So the rate here is the code's times the length; norm and
 decay are divided by it.
+
+Once the held-out text improves by less than a factor of 1.003, the rate is halved after every
+epoch. At the second time the run ends, after 10 to 20 epochs of the 50 that `steps` allows.
 
 Expected test perplexity on the Penn Treebank: small 124.7 (Mikolov et al. 2011).
 
@@ -22,26 +27,23 @@ Departures from the paper and its code:
   the window begins.
 - Updates: the code updates the weights of the softmax after every word; here all weights are
   updated after each window.
-- Halving: the code halves the rate once the validation text improves by less than a factor of
-  1.003, and ends at the second time. Here it is halved in each epoch after the sixth, of thirteen.
 - Initial state: the code begins with .1 in all units; here the state is zero, in each epoch.
 - Clipping: the code clips each number of a gradient at 15; here the whole gradient has this norm.
 - Initial values: the code adds three uniform numbers below .1; here they are normal with the same
   deviation.
-- Whole softmax: the code may divide the words into classes.
 """
 
 from firth.configs import common
 from firth.models.recurrent.elman import size
 from firth.recipe import parse_arg
 
-EPOCHS = {"tiny": 3}  # of the others, 13
+EPOCHS = 50  # at most
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="small", length=10, tokens=common.PENN_TREEBANK)
+    arg = parse_arg(arg, size="small", length=10, classes=0, tokens=common.PENN_TREEBANK)
     epoch = max((arg.tokens - 1) // arg.length, 1)  # steps
-    c = common.pretraining(steps=EPOCHS.get(arg.size, 13) * epoch, batch_size=1)
+    c = common.pretraining(steps=EPOCHS * epoch, batch_size=1)
 
     c.model = common.execution(
         family="rnn",
@@ -49,6 +51,7 @@ def get_config(arg=None):
         num_layers=1,
         **size(arg.size),
         init_stddev=0.1,
+        classes=arg.classes,  # of words, in the softmax; 0: none
     )
 
     c.data = common.split_data(
@@ -68,11 +71,13 @@ def get_config(arg=None):
         clip_norm=15.0 / arg.length,  # 15 of a loss summed over the window
     )
     c.schedule = dict(
-        name="step_decay",
+        name="constant",
         lr=0.1 * arg.length,  # .1 of a loss summed over the window
-        decay=0.5,
-        hold=6,  # epochs
-        steps_per_epoch=epoch,
+    )
+    c.plateau = dict(
+        name="halving",  # halves the rate once the held-out loss hardly falls, and ends the run
+        metric="heldout/lm_loss",
+        improvement=1.003,  # a smaller factor is hardly any
     )
 
     c.eval.update(every=epoch, batch_size=1, batches=10_000)

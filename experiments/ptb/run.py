@@ -82,6 +82,10 @@ ROWS = {
     "lstm-small": Row("LSTM, small", "114.5, Zaremba et al. 2014", "lstm.py:small", long=True),
     "lstm-medium": Row("LSTM, medium", "82.7, Zaremba et al. 2014", "lstm.py:medium", long=True),
     "lstm-large": Row("LSTM, large", "78.4, Zaremba et al. 2014", "lstm.py:large", long=True),
+    "rhn": Row("recurrent highways, depth 10", "65.4, Zilly et al. 2017", "rhn.py", long=True),
+    "melis-10m": Row("LSTM of 10 M", "59.6, Melis et al. 2018", "melis.py:10m_d1", long=True),
+    "melis-24m": Row("4 LSTMs of 24 M", "58.3, Melis et al. 2018", "melis.py:24m_d4", long=True),
+    "awd-lstm": Row("AWD-LSTM", "58.8, Merity et al. 2018", "awd_lstm.py", long=True),
     "transformer-xl": Row(
         "Transformer-XL, 1.7 M parameters",
         "54.5 with 24 M, Dai et al. 2019",

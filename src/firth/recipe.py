@@ -65,10 +65,11 @@ OWN_RUNS = ("ngram", "word2vec", "glove")
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
 
 
-def parse_arg(arg: str | None, **defaults):
+def parse_arg(arg: str | None, /, what: str = "recipe", **defaults):
     """Fields of a recipe's string argument, `bert.py:mini,length=512`, over their defaults.
 
-    A first item without `=` sets the first field. Each value has the type of its default.
+    A first item without `=` sets the first field. Each value has the type of its default. `what` is
+    the recipe or the option of a command in messages.
     Raises FirthError for an unknown field (with the nearest name) or an unreadable value.
     """
     values = ml_collections.ConfigDict(defaults)
@@ -76,15 +77,15 @@ def parse_arg(arg: str | None, **defaults):
         name, separator, text = item.partition("=")
         if not separator:
             if i:
-                raise FirthError(f"recipe argument {item!r} should read name=value")
+                raise FirthError(f"{what} argument {item!r} should read name=value")
             name, text = next(iter(defaults)), item
         if name not in defaults:
-            raise FirthError(f"this recipe has no argument {name!r}{suggest(name, defaults)}")
+            raise FirthError(f"this {what} has no argument {name!r}{suggest(name, defaults)}")
         try:
             values[name] = like(defaults[name], text)
         except ValueError:
             kind = type(defaults[name]).__name__
-            raise FirthError(f"recipe argument {name}={text!r} is not a {kind}") from None
+            raise FirthError(f"{what} argument {name}={text!r} is not a {kind}") from None
     return values
 
 

@@ -44,6 +44,7 @@ from firth.training.goodput import Goodput
 from firth.training.journal import Journal
 from firth.training.leader_checkpoint import open_checkpoints
 from firth.training.meter import Meter
+from firth.training.plateau import has_stopped
 from firth.training.remote_workdir import is_local_copy, upload_workdir
 
 log = logging.getLogger("firth")
@@ -128,8 +129,10 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     end = ending.last_step(config, run.steps)
     state, meta = first_state(config, run, program, saves, end)
     start = done = int(jax.device_get(state.step))
+    stopped = has_stopped(state)
+    end = start if stopped else end
     if ending.has_finished(clock, saves, start, end):
-        return ending.already_finished(config, workdir, end, run.steps)
+        return ending.already_finished(config, workdir, end, run.steps, stopped)
     if job.leads():
         describe_run(run, workdir)
     rollbacks = rollbacks or meta.get("rollbacks", [])
@@ -202,6 +205,9 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         with meter.paused():
             with clock.spent("evaluation"):
                 results = evaluate(done, state, due) if due else {}
+            if run.evaluate_every and done % run.evaluate_every == 0:
+                state = heed(program, state, results)
+                stopped = has_stopped(state)
             if saves_now:
                 for store in run.stores:
                     store.check_unchanged()
@@ -217,6 +223,10 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
             bar.say(clock.summary())
             clock.write()
             raise SystemExit(stop.status)
+        if stopped:
+            bar.say(f"stopped at step {done}: the held-out loss no longer falls")
+            results = {}  # the parameters may be earlier ones
+            break
     with clock.spent("evaluation"):
         if not results:  # no step was left, but the run had not come to its end
             results = evaluate(done, state, evaluators.due(done, last=True))
@@ -234,6 +244,19 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     return results | tested
 
 
+def heed(program, state, results: dict[str, float]):
+    """The state after an evaluation, as the policy of `config.plateau` has it, if there is one."""
+    metric = program.policy.metric
+    if not metric:
+        return state
+    if metric not in results:
+        raise FirthError(
+            f"plateau.metric={metric!r} is not measured; there are {', '.join(results)}"
+        )
+    loss = jax.device_put(np.float32(results[metric]), program.shardings.step)  # on all devices
+    return program.heed(state, loss)
+
+
 def first_state(config, run, program, saves, end: int):
     """(state, meta) to start from: its own checkpoint, another run's, weights or random values."""
     restored = saves.restore(program.state.parts())
@@ -247,7 +270,8 @@ def first_state(config, run, program, saves, end: int):
         loaded = to_layout(run.initial, run.spec["scan"])
         source = config.init_from or "the teacher"
         params, fresh = merge_params(job.to_host(state.params), loaded, source)
-        state = state.replace(params=jax.device_put(params, program.shardings.params))
+        params = jax.device_put(params, program.shardings.params)
+        state = state.replace(params=params, plateau=program.begin(params))
         if fresh:
             log.info("not in %s, so random: %s", source, ", ".join(fresh))
     return state, {"window": {}}

@@ -110,7 +110,8 @@ def shapes_of(name, vocab=30522, *overrides):
     config = recipe.read_recipe(name)
     for field, value in overrides:
         config[field].update(value)
-    spec = dict(config.model) | dict(vocab_size=vocab, scan=True)
+    scans = not name.startswith(("awd_lstm", "melis", "rhn"))  # whose layers differ
+    spec = dict(config.model) | dict(vocab_size=vocab, scan=scans)
     if "pad_id" in spec:
         spec["pad_id"] = 1
     counts = functools.partial(np.ones, vocab)
@@ -142,6 +143,9 @@ RECIPES = (
     *(f"transformer_xl.py:{s}" for s in ("tiny", "mini", "ptb", "enwik8", "wt103", "wt103_large")),
     *(f"lstm.py:{size}" for size in ("tiny", "small", "medium", "large")),
     *(f"rnn.py:{size}" for size in ("tiny", "small", "medium")),
+    *(f"awd_lstm.py:{size}" for size in ("tiny", "medium")),
+    *(f"melis.py:{size}" for size in ("tiny", "10m_d1", "24m_d2", "24m_d4")),
+    *(f"rhn.py:{size}" for size in ("tiny", "small", "medium")),
     *(f"feedforward.py:{size}" for size in ("tiny", "base", "small", "medium")),
     *(f"feedforward.py:small,kind={kind}" for kind in ("direct", "log_bilinear")),
 )
@@ -153,7 +157,7 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     assert {"encoder", *objective.heads} - {"lm"} <= set(params)  # an LM head may have no bias
     optimizer = create_optimizer(config.optimizer)
     model = create(dict(config.model) | dict(vocab_size=99), ())
-    recurrent = name.startswith(("lstm", "rnn"))
+    recurrent = name.startswith(("lstm", "rnn", "awd_lstm", "melis", "rhn"))
 
     def init(params):
         return TrainState.create(params, optimizer, objective.carry(model, 8))
@@ -164,7 +168,7 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     for sharding in jax.tree.leaves(shardings.carry):
         assert sharding.spec[0] == ("data", "fsdp")  # rows, like those of the batch
     schedule = create_schedule(config.schedule, config.steps)
-    assert 0 < float(schedule(config.steps // 2)) <= config.schedule.lr
+    assert 0 < float(schedule(config.steps // 2)) <= np.float32(config.schedule.lr)
 
 
 def test_a_recipe_of_gradient_descent_has_no_moments_to_give():

@@ -55,7 +55,14 @@ def step_seconds(family: str, size: str) -> float:
 def test_every_family_has_all_three():
     families = {name.removesuffix(".py") for name in recipe.shipped()}
     others = {"adapt", "finetune", "maxent", "quickstart", *recipe.OWN_RUNS}
-    papers = {"feedforward", "lstm", "rnn"}  # whose own sizes a laptop trains
+    papers = {
+        "feedforward",
+        "lstm",
+        "rnn",
+        "awd_lstm",
+        "melis",
+        "rhn",
+    }  # whose own sizes a laptop trains
     assert set(laptop.TABLE) == families - others - papers
     assert all(set(sizes) == set(MINUTES) for sizes in laptop.TABLE.values())
 

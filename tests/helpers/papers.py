@@ -134,6 +134,7 @@ def equal(field: str, value, expected, config) -> bool:
     if field == "schedule.warmup" and expected >= 1 > value > 0:
         steps = value * config.steps
         return math.isclose(steps, expected, rel_tol=1e-9) and int(steps) == expected
+    value = list(value) if isinstance(value, tuple) else value
     return value == expected and isinstance(value, bool) == isinstance(expected, bool)
 
 

@@ -36,6 +36,11 @@ FAMILIES = {  # name -> (recipe, changes)
     "gpt2": ("gpt2.py:tiny,length=16", {"model.embedding_dropout": 0.1}),
     "lstm": ("lstm.py:tiny,length=16", ADAM | dict.fromkeys(EDGES, 0.1)),
     "rnn": ("rnn.py:tiny,length=16", ADAM | {"model.num_layers": 1}),
+    "awd_lstm": (
+        "awd_lstm.py:tiny,length=16",
+        ADAM | {"model.embedding_size": 32, "model.scan": False},
+    ),
+    "rhn": ("rhn.py:tiny,length=16", ADAM | dict.fromkeys(EDGES, 0.1) | {"model.scan": False}),
     "feedforward": ("feedforward.py:tiny,length=16", {"model.num_layers": 1, "model.scan": False}),
 }
 

@@ -189,8 +189,10 @@ def small_run(name, off=False):
         "embedding_dropout",
     }
     rates = {f"model.{field}": 0.0 if off else RATES.get(field, EMBEDDING) for field in fields}
-    layers = 1 if name == "feedforward" else 3  # which it has
-    return outline(steps.small(name, rates | {"model.scan": False, "model.num_layers": layers}))
+    layers = {"feedforward": {}, "rhn": {}}.get(
+        name, {"model.num_layers": 3}
+    )  # of which some have 1
+    return outline(steps.small(name, rates | {"model.scan": False} | layers))
 
 
 def sites_of(run, function, key=True, **options):

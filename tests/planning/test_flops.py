@@ -77,6 +77,8 @@ BODIES = [
     ("lstm.py:tiny", dict(accumulate=2)),
     ("lstm.py:medium", dict(model__embedding_size=96, model__tied_softmax=True)),
     ("rnn.py:tiny", {}),
+    ("awd_lstm.py:tiny", {}),
+    ("rhn.py:tiny", {}),
     ("feedforward.py:tiny", {}),
     ("feedforward.py:tiny,kind=direct", {}),
 ]

@@ -11,7 +11,7 @@ from firth.objectives import OBJECTIVES
 from firth.run.experiment import RECIPES
 from firth.run.outline import outline
 
-CAUSAL = ("transformer_xl", "gpt", "gpt2", "lstm", "rnn", "feedforward")
+CAUSAL = ("transformer_xl", "gpt", "gpt2", "lstm", "rnn", "awd_lstm", "rhn", "feedforward")
 TINY = {"bert": "bert.py:tiny,view=packed,length=32", "xlnet": "xlnet.py:tiny,length=32"}
 TINY |= {"electra": "electra.py:tiny,sharing=embeddings"}
 

@@ -37,6 +37,8 @@ CASES = [("bert", layout) for layout in LAYOUTS] + [
         "gpt2": "fsdp",
         "lstm": "tensor",
         "rnn": "data x tensor",
+        "awd_lstm": "fsdp",
+        "rhn": "fsdp",
         "feedforward": "tensor",
     }.items()
     for layout in (*FEW, third)

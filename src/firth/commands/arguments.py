@@ -58,9 +58,11 @@ EXAMPLES = {
         firth evaluate --workdir runs/mini --config.eval.batches=1000
         firth evaluate --model runs/labels --data test.csv
         firth evaluate --models runs/kn5,runs/gpt2 --data test/ --tune valid/ --cache 200
+        firth evaluate --models runs/rnn --data test/ --tune valid/ --dynamic 0.1 --neural-cache 500
 
         The second measures more of the held-out text. Results go to runs/mini/evaluation.json, too.
-        The third measures a classifier on a labelled file. The last compares language models.
+        The third measures a classifier on a labelled file. The fourth compares language models, and
+        the last lets one learn from the text that it reads.
     """,
     "predict": """
         firth predict --model runs/labels --input new.csv --output labelled.csv

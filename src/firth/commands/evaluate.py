@@ -22,7 +22,7 @@ from firth.errors import FirthError
 from firth.storage.remote import is_url
 
 OF_RUNS = ("workdir", "step")
-OF_MIXTURES = ("tune", "cache", "window", "ends")
+OF_MIXTURES = ("tune", "cache", "neural_cache", "dynamic", "window", "ends")
 
 
 def main(argv: list[str]) -> int:
@@ -44,6 +44,16 @@ def main(argv: list[str]) -> int:
     add("--data", help="a labelled .csv, .tsv or .jsonl; - for stdin; with --models a store")
     add("--tune", help="with --models: the store that tunes the weights of mixtures (else equal)")
     add("--cache", type=integers, default=[], help="with --models: add caches of so many tokens")
+    add(
+        "--neural-cache",
+        metavar="SIZE[,theta=X]",
+        help="with --models: add neural caches of so many tokens, of the models with memory",
+    )
+    add(
+        "--dynamic",
+        metavar="RATE[,length=N][,train=STORE][,decay=X]",
+        help="with --models: add those models as they go on learning from the text",
+    )
     add("--window", type=whole, default=128, help="with --models: tokens a neural one reads (128)")
     add("--ends", default="sentence", help="with --models: what <eos> ends (sentence; document)")
     add("--label", help="column of the label, a name or number (found by the column's name)")
@@ -55,7 +65,7 @@ def main(argv: list[str]) -> int:
         _compare(args, given, changes)
         return 0
     if only := [name for name in given if name in OF_MIXTURES]:
-        raise FirthError(f"--{only[0]} is an option of --models")
+        raise FirthError(f"--{only[0].replace('_', '-')} is an option of --models")
     of_files = [name for name in given if name not in (*OF_RUNS, "json")]
     if bool(args.workdir) == bool(args.model and args.data) or (args.workdir and of_files):
         raise FirthError(
@@ -85,19 +95,28 @@ def _measure_run(args, changes: list[str]):
 
 
 def _compare(args, given: list[str], changes: list[str]):
+    from firth.inference.language import dynamic, neural_cache
     from firth.inference.language.compare import compare, table
 
     own = (*OF_MIXTURES, "models", "data", "json")
     if not args.data or changes or [name for name in given if name not in own]:
         raise FirthError(
-            "--models goes with --data STORE and, if wanted, --tune STORE, --cache, --window, "
-            "--ends and --json"
+            "--models goes with --data STORE and, if wanted, --tune STORE, --cache, "
+            "--neural-cache, --dynamic, --window, --ends and --json"
+        )
+    cached = neural_cache.parse(args.neural_cache) if args.neural_cache else None
+    if cached and not (cached.theta or args.tune):
+        raise FirthError(
+            f"--neural-cache {args.neural_cache}: give theta, as in {cached.size},theta=0.3, or "
+            "--tune STORE, on which the best one is found"
         )
     rows = compare(
         args.models,
         args.data,
         tuned_on=args.tune,
         caches=args.cache,
+        neural_cache=cached,
+        dynamic=dynamic.parse(args.dynamic) if args.dynamic else None,
         window=args.window,
         ends=args.ends,
     )

@@ -8,7 +8,7 @@ pseudo-log-likelihoods: it masks each token in turn and predicts it from all oth
 2020, section 2). B rows, L length, D hidden size, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from firth.inference.batching import ROW, computed, repeat_first, token_batches
 from firth.inference.encoder import Encoder
 from firth.inference.language.ngram import NgramLM
 from firth.models.model import bound
+from firth.objectives.clm import next_word_losses
 from firth.objectives.losses import log_loss
 
 BATCH_SIZE = 32  # rows of 32 tokens at a time, each with logits over the whole vocabulary
@@ -204,9 +205,9 @@ def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -
         )
     if not 2 <= window <= encoder.max_length:
         raise FirthError(f"window={window}: expected 2 to {encoder.max_length} tokens")
+    if remembers(encoder):
+        return _remembering(encoder, tokens_T, window)
     text = np.concatenate([[encoder.tokenizer.end_id], tokens_T]).tolist()
-    if hasattr(encoder.model.encoder, "empty_memory"):
-        return _remembering(encoder, np.array(text, np.int32), window)
     rows, half = [], window // 2
     for begin in range(0, max(len(tokens_T) - half, 1), window - half):
         known = half if begin else 0  # tokens at the front that an earlier window has scored
@@ -216,28 +217,47 @@ def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -
     return scores.astype(np.float64)
 
 
-def _remembering(encoder: Encoder, text_T, window: int) -> np.ndarray:
-    """float64 [T - 1]: of each token but the first, in windows with the memory of those before."""
+def remembers(encoder: Encoder) -> bool:
+    """Whether a model has a memory, so that it reads a text in windows that follow each other."""
+    return hasattr(encoder.model.encoder, "empty_memory")
+
+
+def segments(encoder: Encoder, tokens_T, length: int) -> Iterator[tuple]:
+    """The windows of a text after an end token: (tokens, mask, targets), each [1, L].
+
+    Padding fills the last one. Raises FirthError for a tokenizer without an end token.
+    """
+    if encoder.tokenizer.end_id is None:
+        raise FirthError(
+            f"the tokenizer in {encoder.saved.source} has no end-of-text token, but the first "
+            "token of a text is predicted from it"
+        )
+    text_T = np.concatenate([[encoder.tokenizer.end_id], tokens_T]).astype(np.int32)
+    for begin in range(0, len(tokens_T), length):
+        rows = text_T[begin:-1][:length], text_T[begin + 1 :][:length]
+        real = len(rows[0])
+        tokens_1L, targets_1L = (np.pad(row, (0, length - real))[None] for row in rows)
+        yield tokens_1L, np.arange(length)[None] < real, targets_1L
+
+
+def _remembering(encoder: Encoder, tokens_T, window: int) -> np.ndarray:
+    """float64 [T]: of each token, in windows with the memory of those before."""
     empty = encoder.model.encoder.empty_memory(1, window)
     names, memory = list(empty), list(empty.values())
 
     def predict(model, tokens_1L, mask_1L, targets_1L, *memory):
         before = dict(zip(names, memory, strict=True))
         out = model.encoder(tokens_1L, None, mask_1L, memory=before)
-        log_probs_1L = -log_loss(model.lm(out.last), targets_1L)[0]
+        log_probs_1L = -next_word_losses(model, out.last, targets_1L)[0]
         return log_probs_1L, *(out.memory[name] for name in names)
 
     program = encoder.program(("score", "memory"), lambda: bound(encoder.model, predict))
     found = []
-    for begin in range(0, len(text_T) - 1, window):
-        inputs, targets = text_T[begin:-1][:window], text_T[begin + 1 :][:window]
-        mask_1L = np.arange(window)[None] < len(inputs)
-        rows = (np.pad(part, (0, window - len(part)))[None] for part in (inputs, targets))
-        tokens_1L, targets_1L = rows
-        log_probs_1L, *memory = program(encoder.params, tokens_1L, mask_1L, targets_1L, *memory)
+    for segment in segments(encoder, tokens_T, window):
+        log_probs_1L, *memory = program(encoder.params, *segment, *memory)
         found.append(log_probs_1L)
     found = [np.asarray(log_probs_1L[0], np.float64) for log_probs_1L in found]
-    return np.concatenate(found)[: len(text_T) - 1] if found else np.zeros(0)
+    return np.concatenate(found)[: len(tokens_T)] if found else np.zeros(0)
 
 
 def _predictor(encoder: Encoder, kind: str, mask_id: int | None):
@@ -246,8 +266,8 @@ def _predictor(encoder: Encoder, kind: str, mask_id: int | None):
     def predict(model, tokens_BL, mask_BL, targets_BL, places_B):
         body = model.encoder
         if kind == "causal":
-            logits = model.lm(body(tokens_BL, None, mask_BL).last)
-        elif kind == "permutation":
+            return -next_word_losses(model, body(tokens_BL, None, mask_BL).last, targets_BL)[0]
+        if kind == "permutation":
             order_BL = jnp.broadcast_to(jnp.arange(tokens_BL.shape[1]), tokens_BL.shape)
             none_BL = jnp.zeros_like(tokens_BL)
             logits = model.lm(

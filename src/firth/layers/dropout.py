@@ -103,10 +103,14 @@ class Dropout(nn.Module):
 
         `rows` is False for arrays that all rows of a batch share, such as a table.
         """
-        if not train or self.rate == 0.0:
+        if not self.drops(train):
             return x
         keep = self.mask(x.shape, rows)
         return jnp.where(keep, x * jnp.asarray(self.scale, x.dtype), 0)
+
+    def drops(self, train: bool) -> bool:
+        """Whether it is more than the identity."""
+        return train and self.rate > 0.0
 
     def mask(self, shape: tuple[int, ...], rows: bool = True):
         """A new mask, bool of `shape`: True for elements that stay."""
@@ -115,6 +119,27 @@ class Dropout(nn.Module):
     def bits(self, shape: tuple[int, ...], rows: bool = True):
         """A new mask as `keep_bits` packs it."""
         return keep_bits(self.make_rng("dropout"), self.rate, shape, rows)
+
+    def locked(self, x_BLD, *, train: bool):
+        """`x_BLD` with one mask for all places of a row (variational; Gal and Ghahramani 2016)."""
+        if not self.drops(train):
+            return x_BLD
+        keep_BD = self.mask((x_BLD.shape[0], x_BLD.shape[-1]))
+        return jnp.where(keep_BD[:, None], x_BLD * jnp.asarray(self.scale, x_BLD.dtype), 0)
+
+    def words(self, e_BLE, tokens_BL, size: int, *, train: bool, rows: bool):
+        """Embeddings without those of dropped words, which are gone wherever they occur.
+
+        `size` is that of the vocabulary. Each row drops words of its own if `rows`; otherwise all
+        rows drop the same.
+        """
+        if not self.drops(train):
+            return e_BLE
+        keep_RV = self.mask((len(tokens_BL) if rows else 1, size), rows)
+        keep_BL = jnp.take_along_axis(
+            jnp.broadcast_to(keep_RV, (len(tokens_BL), size)), tokens_BL, 1
+        )
+        return jnp.where(keep_BL[..., None], e_BLE * jnp.asarray(self.scale, e_BLE.dtype), 0)
 
     @property
     def scale(self) -> float:

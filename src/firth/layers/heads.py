@@ -95,8 +95,8 @@ class LanguageModelHead(nn.Module):
             logits_BMV = multiply(hidden_BMD.reshape(-1, D), kernel_DV).reshape(*outer, -1)
         if not c.lm_bias:
             return logits_BMV
-        uniform = getattr(c, "init_range", 0.0)  # Zaremba et al. draw every parameter so
-        init = initializer(c) if uniform else nn.initializers.zeros
+        drawn = getattr(c, "draws_biases", False)  # as Zaremba et al. draw every parameter
+        init = initializer(c) if drawn else nn.initializers.zeros
         return logits_BMV + self.param("bias", init, logits_BMV.shape[-1:])
 
 

@@ -96,13 +96,21 @@ def relative(
 def recurrent(c, *, rows, length, micro=1) -> Iterator[Product]:
     """Recurrent layers: the products of all their inputs, and those of h in every step."""
     del micro
-    tokens, D, N = rows * length, c.hidden_size, c.num_layers
+    tokens, D = rows * length, c.widths[-1]
     if c.projects_input:
-        widths = c.embedding_width + (N - 1) * D
-        yield Product(INPUTS, 2 * tokens * c.gates * D * widths)
-    yield Product(RECURRENT, N * 2 * tokens * c.gates * D**2)
+        pairs = zip((c.embedding_width, *c.widths), c.widths, strict=False)
+        yield Product(INPUTS, 2 * tokens * c.gates * sum(below * own for below, own in pairs))
+    yield Product(RECURRENT, 2 * tokens * c.gates * sum(width**2 for width in c.widths))
     if c.tied_softmax and c.embedding_width != D:
         yield Product("down-projection", 2 * tokens * D * c.embedding_width)
+
+
+def highway(c, *, rows, length, micro=1) -> Iterator[Product]:
+    """A recurrent layer of two gates: products of its inputs, `depth` of its state in a step."""
+    del micro
+    gates = 2 * rows * length * 2 * c.hidden_size**2
+    yield Product(INPUTS, gates)
+    yield Product(RECURRENT, c.depth * gates)
 
 
 def windows(c, *, rows, length, micro=1) -> Iterator[Product]:
@@ -119,6 +127,8 @@ def masked_words(c, positions: int, scored: int = 0) -> Product:
 
 def next_words(c, positions: int) -> Product:
     """The language modelling head at so many positions."""
+    if sizes := getattr(c, "class_sizes", ()):  # those of one class
+        return Product("lm", 2 * positions * c.hidden_size * (len(sizes) + max(sizes)))
     words = c.vocab_size + (c.max_length if getattr(c, "softmax_over_all", False) else 0)
     width = c.embedding_width if getattr(c, "tied_softmax", True) else c.hidden_size
     return Product("lm", 2 * positions * width * words)

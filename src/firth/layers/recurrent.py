@@ -130,8 +130,9 @@ class Layer(nn.Module):
     """One recurrent layer, for `run_layers`.
 
     Kernels are [D, G, H], biases [G, H]. Dropout falls on what the next layer reads, with a mask of
-    its own at every place, and on the h that the recurrent product reads, with one mask for all
-    places of a row. Elman's network adds the embeddings as they are.
+    its own at every place or (`locks_dropout`) one for all places of a row; on the h that the
+    recurrent product reads, with one for a row; and on the recurrent kernel (`weight_dropout`),
+    with one for the batch. Elman's network adds the embeddings as they are.
     """
 
     config: object
@@ -153,13 +154,15 @@ class Layer(nn.Module):
         else:
             z_LBGH = x_LBD[:, :, None]
         kernel = self.param("recurrent", initializer(c), (H, gates, H)).astype(c.dtype)
+        kernel = Dropout(c.weight_dropout)(kernel, train=train, rows=False)
         keep_BH = None
         if train and c.state_dropout:
             drop = Dropout(c.state_dropout)
             keep_BH = drop.mask((len(x_BLD), H)) * jnp.float32(drop.scale)
         h_LBH, state = unroll(cell, z_LBGH, kernel, state, keep_BH, mask_LB)
         h_BLH = h_LBH.swapaxes(0, 1).astype(c.dtype)
-        return Dropout(c.dropout)(h_BLH, train=train), (h_BLH, None, *state)
+        drop = Dropout(c.dropout).locked if c.locks_dropout else Dropout(c.dropout)
+        return drop(h_BLH, train=train), (h_BLH, None, *state)
 
 
 def gate_biases(config):

@@ -12,6 +12,8 @@ FAMILIES = {
     "gpt": "firth.models.gpt",
     "gpt2": "firth.models.gpt2",
     "lstm": "firth.models.recurrent.lstm",
+    "awd_lstm": "firth.models.recurrent.awd_lstm",
+    "rhn": "firth.models.recurrent.rhn",
     "rnn": "firth.models.recurrent.elman",
     "feedforward": "firth.models.feedforward.nplm",
 }

@@ -7,6 +7,7 @@ A head builds its module and picks its input from the encoder's output. The modu
 import abc
 
 from firth import registry
+from firth.layers.class_softmax import ClassSoftmaxHead
 from firth.layers.heads import ClassifierHead, LanguageModelHead, MaskedLMHead, TokenHead
 from firth.layers.transformer import dense, edge_initializer
 
@@ -67,8 +68,10 @@ class NextWord(Head):
     per_token = True
 
     def build(self, model, name):
-        """The word table, with a bias where the family has one."""
-        return LanguageModelHead(model.encoder.config, name=name)
+        """The word table, with a bias where the family has one, or classes of words."""
+        c = model.encoder.config
+        kind = ClassSoftmaxHead if getattr(c, "class_sizes", ()) else LanguageModelHead
+        return kind(c, name=name)
 
     def logits(self, model, name, out, mask_BL):
         """At every position."""

@@ -13,7 +13,7 @@ from firth.data.views import VIEWS
 from firth.errors import FirthError
 from firth.layers.products import next_words
 from firth.models.model import family, is_stateful
-from firth.objectives.losses import cross_entropy
+from firth.objectives.losses import log_loss
 from firth.objectives.objective import Objective, Sources
 from firth.registry import resolve
 
@@ -25,14 +25,25 @@ class CausalLM(Objective):
     A batch may hold `following` int [B], the token after a row's last one; without it the last
     place predicts nothing. `reset` bool [B] marks rows whose memory belongs to another text.
     `stateful` says that the body is recurrent, as `from_config` finds: its rows must continue too.
+
+    Two terms keep the last layer's output small and slow (Merity et al. 2017): `activation` times
+    the mean of its squares, after dropout (AR), and `temporal` times the mean of the squared
+    differences from one place to the next, before dropout (TAR).
     """
 
     memory: int = 0
     stateful: bool = False
+    activation: float = 0.0
+    temporal: float = 0.0
 
     heads = ("lm",)
-    coefficients = {"lm": 1.0}  # noqa: RUF012 (frozen)
     bidirectional = False
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """{term of the loss: its weight}."""
+        terms = {"lm": 1.0, "activation": self.activation, "temporal": self.temporal}
+        return {name: weight for name, weight in terms.items() if weight}
 
     @classmethod
     def from_config(cls, fields: dict, sources: Sources) -> "CausalLM":
@@ -45,6 +56,11 @@ class CausalLM(Objective):
     def __post_init__(self):
         if self.memory < 0:
             raise FirthError(f"objective.memory={self.memory}: expected 0 (none) or more places")
+        if min(self.activation, self.temporal) < 0:
+            raise FirthError(
+                f"objective.activation={self.activation}, objective.temporal={self.temporal}: "
+                "expected 0 (none) or more"
+            )
 
     def check(self, data):
         """Refuse a data section that would give rows the memory of other texts."""
@@ -81,8 +97,14 @@ class CausalLM(Objective):
         yield next_words(c, rows * length)
 
     def weights(self, batch):
-        """Number of predicted tokens."""
-        return {"lm": batch["target_weights"].sum()}
+        """Number of predicted tokens, of all tokens, and of pairs of neighbours."""
+        mask_BL = batch["mask"]
+        counts = {
+            "lm": batch["target_weights"].sum(),
+            "activation": mask_BL.sum(),
+            "temporal": (mask_BL[:, 1:] & mask_BL[:, :-1]).sum(),
+        }
+        return {name: counts[name] for name in self.coefficients}
 
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum}, metrics {name: (sum, weight)}, and the memory if there is one.
@@ -94,10 +116,35 @@ class CausalLM(Objective):
         if "carry" in batch:
             memory["memory"] = forget(batch["carry"], batch.get("reset"))
         out = model.encoder(*texts, train=train, **memory)
-        loss, right = cross_entropy(model.lm(out.last), batch["targets"], batch["target_weights"])
-        weight = batch["target_weights"].sum()
+        weights_BL = batch["target_weights"]
+        losses_BL, right_BL = next_word_losses(model, out.last, batch["targets"])
+        loss, right = (losses_BL * weights_BL).sum(), (right_BL * weights_BL).sum()
+        weight = weights_BL.sum()
         metrics = {"lm_loss": (loss, weight), "lm_accuracy": (right, weight)}
-        return {"lm": loss}, metrics, *([out.memory] if memory else [])
+        sums = {"lm": loss} | self._penalties(out, batch["mask"])
+        return sums, metrics, *([out.memory] if memory else [])
+
+    def _penalties(self, out, mask_BL) -> dict:
+        """Sums of the terms of the last layer's output; a place counts the mean over its width."""
+        sums, width = {}, out.last.shape[-1]  # what is narrower than the widest layer is padded
+        if self.activation:
+            squares_BL = jnp.square(out.last.astype(jnp.float32)).mean(-1)
+            sums["activation"] = (squares_BL * mask_BL).sum()
+        if self.temporal:
+            h_BLD = out.hidden[-1][..., :width].astype(jnp.float32)
+            squares_BL = jnp.square(h_BLD[:, 1:] - h_BLD[:, :-1]).mean(-1)
+            sums["temporal"] = (squares_BL * (mask_BL[:, 1:] & mask_BL[:, :-1])).sum()
+        return sums
+
+
+def next_word_losses(model, hidden_BLD, targets_BL):
+    """(-log P of each target in nats, whether it is the likeliest word), float32 [B, L].
+
+    Where the softmax has classes, they and the words of one class are scored instead of all words.
+    """
+    if getattr(model.encoder.config, "class_sizes", ()):
+        return model.head("lm").losses(hidden_BLD, targets_BL)
+    return log_loss(model.lm(hidden_BLD).astype(jnp.float32), targets_BL)
 
 
 def next_tokens(tokens_BL, mask_BL):

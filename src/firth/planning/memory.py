@@ -49,7 +49,7 @@ def device_bytes(outline, program) -> dict[str, int]:
     """Bytes on one device, {what: number}: exact, from the shard of every leaf.
 
     Gradients are those of trained parameters, sharded like them. A carry is the memory of a model
-    from batch to batch.
+    from batch to batch; `plateau` what its policy keeps beside the parameters.
     """
     state = program.state
     gradients = jax.tree.map(
@@ -62,6 +62,7 @@ def device_bytes(outline, program) -> dict[str, int]:
         "gradients": sum(jax.tree.leaves(gradients)),
         "optimiser": _total(state.opt_state),
         "carry": _total(state.carry),
+        "plateau": _total(state.plateau),
     }
     return {name: size for name, size in sizes.items() if size}
 

@@ -39,12 +39,24 @@ def has_finished(clock, saves, start: int, end: int) -> bool:
     return json.loads(job.all_gather(json.dumps(finished))[0])
 
 
-def already_finished(config, workdir: Path, end: int, steps: int) -> dict[str, float]:
-    """Say in one line that a run has finished; returns the last evaluation's metrics."""
+def already_finished(
+    config, workdir: Path, end: int, steps: int, stopped: bool
+) -> dict[str, float]:
+    """Say in one line that a run has finished; returns the last evaluation's metrics.
+
+    `stopped` says that `config.plateau` has ended it.
+    """
     field = "epochs" if config.get("epochs") and not config.steps else "steps"
     field = "until" if end < steps else field
     if not job.leads():
         return {}
+    if stopped:
+        log.info(
+            "%s has stopped at step %s, where the held-out loss no longer fell: nothing is left to "
+            "do",
+            *(workdir, f"{end:,}"),
+        )
+        return _logged(workdir, end)
     log.info(
         "%s has finished (%s=%s, step %s), so nothing is left to do; a larger --config.%s goes on",
         *(workdir, field, config[field], f"{end:,}", field),

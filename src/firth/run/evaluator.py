@@ -143,11 +143,16 @@ class Heldout(Evaluator):
 class Evaluators:
     """All evaluators of a run: its own, called "", and those of the recipe.
 
-    Raises FirthError for an unknown evaluator or option.
+    Raises FirthError for an unknown evaluator or option, and for a `plateau` without held-out text.
     """
 
     def __init__(self, experiment, config, mesh):
         self.best = experiment.best
+        if config.get("plateau") and not experiment.heldout:
+            raise FirthError(
+                f"plateau.name={config.plateau.name!r} heeds a held-out loss, but there is no "
+                "held-out text: set data.heldout_store=DIR, or data.heldout to a share of the text"
+            )
         self.every = {"": experiment.evaluate_every}
         self.heldout = Heldout(experiment, config, mesh)
         self.evaluators: dict[str, Evaluator] = {"": self.heldout}
@@ -278,7 +283,7 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         results |= {f"{name}/{metric}": value for metric, value in means.items()}
         if run.task and job.leads():
             save_predictions(workdir, name, run.task, predictions)
-    state = TrainState(jnp.asarray(step), jnp.zeros((), jnp.int32), params, (), {})
+    state = TrainState(jnp.asarray(step), jnp.zeros((), jnp.int32), params, (), {}, {})
     added = [name for name in evaluators.evaluators if name]
     results = {"step": step, **changed, **results, **evaluators.run(state, added)}
     if job.leads():

@@ -24,6 +24,7 @@ from firth.data.views import create_view, view_config
 from firth.data.views.base import Source
 from firth.data.views.selection import split_documents
 from firth.errors import FirthError
+from firth.layers.class_softmax import divide
 from firth.models.heads import classifies_pooled
 from firth.models.model import Model, create, family, longest
 from firth.objectives import OBJECTIVES
@@ -109,7 +110,7 @@ def _pretraining(config, initial, own, cache) -> Experiment:
     tokenizer = store.tokenizer()
     if config.model.get("from_init"):
         _check_tokenizer(data.store, tokenizer, initial)
-    spec = model_spec(config, initial, tokenizer)
+    spec = model_spec(config, initial, tokenizer, store.token_counts)
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
     measured = _measured(config, spec)
     for section in (data, measured):
@@ -324,11 +325,12 @@ def _check_direction(name: str, bidirectional: bool | None, body: dict | None):
         )
 
 
-def model_spec(config, initial, tokenizer: Tokenizer) -> dict:
-    """The model section with the vocabulary filled in.
+def model_spec(config, initial, tokenizer: Tokenizer, counts=None) -> dict:
+    """The model section with the vocabulary filled in, and the sizes of classes of words.
 
-    Raises FirthError if the vocabulary is larger than the model's table, or a row is longer than
-    its positions.
+    Those are the initial weights', or by `counts()`, int [V] of the training text. Raises
+    FirthError if the vocabulary is larger than the model's table, or a row is longer than its
+    positions.
     """
     spec = dict(config.model)
     if spec.pop("from_init", False):
@@ -338,6 +340,9 @@ def model_spec(config, initial, tokenizer: Tokenizer) -> dict:
             spec.pop("attention_dropout", None)
         spec = dict(initial.spec) | spec
     spec["vocab_size"] = spec.get("vocab_size") or tokenizer.vocab_size
+    if spec.get("classes"):
+        own = initial and initial.spec.get("class_sizes")
+        spec["class_sizes"] = own or divide(counts(), spec["classes"])
     if spec.get("pad_id", 0) < 0:
         spec["pad_id"] = tokenizer.pad_id
     if tokenizer.vocab_size > spec["vocab_size"]:

@@ -109,7 +109,11 @@ def outline(config) -> Outline:
         vocab_size = family(config.model.family).Config.vocab_size
         assumed.append(f"a vocabulary of {vocab_size:,} tokens, as published (model.vocab_size)")
     tokenizer = Vocabulary(vocab_size)
-    spec = experiment.model_spec(config, initial, tokenizer)
+
+    def counts():
+        return np.ones(vocab_size, np.int64)
+
+    spec = experiment.model_spec(config, initial, tokenizer, counts)
     fields, load = config.objective, read_model
     causal = family(spec["family"]).Config.causal  # of such a student there is no distillation
     if fields.name == "distill" and not fields.get("teacher") and not causal:
@@ -118,9 +122,7 @@ def outline(config) -> Outline:
         layers, width = (teacher.spec[name] for name in ("num_layers", "hidden_size"))
         known = ", the published BERT-base" if (layers, width) == bert.SIZES["base"] else ""
         assumed.append(f"a BERT of {layers} layers, {width} wide{known}, as teacher")
-    objective = experiment.create_objective(
-        fields, tokenizer, body=spec, counts=lambda: np.ones(vocab_size, np.int64), load=load
-    )
+    objective = experiment.create_objective(fields, tokenizer, body=spec, counts=counts, load=load)
     objective.check(config.data)
     return Outline(
         config=config,

@@ -16,7 +16,7 @@ from jax.sharding import NamedSharding
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.run.reduction import compiler_options, over_data
-from firth.training import optim, partition, recovery
+from firth.training import optim, partition, plateau, recovery
 from firth.training.state import TrainState
 
 
@@ -25,12 +25,17 @@ class Program:
     """The jitted functions of a run on one mesh.
 
     `init()` returns the state of step 0. `step(state, batch)` returns the next state, metrics and
-    squared gradient norms; it donates the buffers of the old state. `state` is the tree of
-    ShapeDtypeStruct with shardings, `shardings` that of the shardings alone.
+    squared gradient norms. `heed(state, loss)` returns the state after an evaluation, as its policy
+    has it. Both donate the buffers of the old state. `begin(params)` returns the policy's memory of
+    other initial parameters. `state` is the tree of ShapeDtypeStruct with shardings, `shardings`
+    that of the shardings alone.
     """
 
     init: Callable[[], TrainState]
     step: Callable
+    heed: Callable
+    begin: Callable
+    policy: plateau.Policy
     state: TrainState
     shardings: TrainState
 
@@ -45,11 +50,17 @@ def lay_out(model, objective, config, steps: int, mesh, fresh: tuple[str, ...] =
     optimizer = optim.create_optimizer(config.optimizer, objective.frozen, fresh)
     schedule = optim.create_schedule(config.schedule, steps)
     window = recovery.read_policy(config).window
+    policy = plateau.create_policy(config)
 
     def init(key):
         tokens = jnp.zeros((1, 8), jnp.int32)
         carry = objective.carry(model, config.batch_size)
-        return TrainState.create(model.init(key, tokens)["params"], optimizer, carry, window)
+        params = model.init(key, tokens)["params"]
+        return TrainState.create(params, optimizer, carry, window, policy.init(params))
+
+    def heed(state, loss):
+        params, own = policy.after_evaluation(state.plateau, state.params, loss)
+        return state.replace(params=params, plateau=own)
 
     shapes = jax.eval_shape(init, jax.random.key(config.seed, impl=config.rng))
     shardings = partition.shardings_of(shapes, mesh, zero1=config.mesh.zero1)
@@ -64,6 +75,9 @@ def lay_out(model, objective, config, steps: int, mesh, fresh: tuple[str, ...] =
     return Program(
         init=lambda: create(jax.random.key(config.seed, impl=config.rng)),
         step=step,
+        heed=jax.jit(heed, out_shardings=shardings, donate_argnums=0),
+        begin=jax.jit(policy.init, out_shardings=shardings.plateau),
+        policy=policy,
         state=partition.placed(shapes, shardings),
         shardings=shardings,
     )
@@ -88,7 +102,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     `lay_out`.
     """
     static = config.objective.get("static", False)
-    policy = recovery.read_policy(config)
+    policy, heeding = recovery.read_policy(config), plateau.create_policy(config)
     patterns = optim.frozen_patterns(config.optimizer, objective.frozen)
     frozen = optim.path_mask(patterns, but=fresh)
     gradient = make_gradient(model, objective, frozen, config)
@@ -113,20 +127,22 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
         weights = objective.weights(batch)  # of the whole batch, so that accumulation is exact
         if state.carry:
             batch |= {"carry": state.carry}
-        (loss, measured, grads), carry = gradient(state.params, batch, weights, dropout_key)
+        trained = heeding.trained(state.plateau, state.params)
+        (loss, measured, grads), carry = gradient(trained, batch, weights, dropout_key)
 
-        rate = schedule(state.step)
-        grads, old_params = scatter(grads), scatter(state.params)
+        rate = schedule(state.step) * heeding.factor(state.plateau)
+        grads, old_params, trained = scatter(grads), scatter(state.params), scatter(trained)
         squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
-        updates, opt_state = optimizer.update(grads, state.opt_state, old_params)
-        params = optax.apply_updates(old_params, jax.tree.map(lambda u: -rate * u, updates))
+        updates, opt_state = optimizer.update(grads, state.opt_state, trained)
+        trained = optax.apply_updates(trained, jax.tree.map(lambda u: -rate * u, updates))
+        params, own = heeding.after_step(state.plateau, old_params, trained)
 
         finite, spike, losses = recovery.check_loss(state.losses, loss, squares, policy.deviations)
         counts = finite & ~spike
-        new = (params, opt_state, carry[0] if carry else {})
+        new = (params, opt_state, carry[0] if carry else {}, own)
         # A skipped step empties the memory: the next batch does not continue the text before it.
         empty = objective.carry(model, len(batch["mask"]))
-        old = (old_params, state.opt_state, empty)
+        old = (old_params, state.opt_state, empty, state.plateau)
         chosen = jax.tree.map(lambda new, old: jnp.where(counts, new, old), new, old)
         chosen = scatter(chosen[0]), *chosen[1:]
         state = TrainState(state.step + 1, state.skipped + ~counts, *chosen, losses)

@@ -53,7 +53,7 @@ def record(config, workdir: Path):
         differing = [
             f"{name}: {old.get(name)!r} there, {now.get(name)!r} now"
             for name in sorted(old.keys() | now.keys())
-            if not (_free(name) or _goes_on(name, old.get(name), now.get(name)))
+            if not (_free(name, now) or _goes_on(name, old.get(name), now.get(name)))
         ]
         if differing:
             raise FirthError(
@@ -102,8 +102,10 @@ def _goes_on(name: str, old, now) -> bool:
     return name in LENGTH and bool(old and now) and now > old
 
 
-def _free(name: str) -> bool:
-    return _among(name, FREE)
+def _free(name: str, config: dict) -> bool:
+    """Whether a field may change: not that of an evaluation which the training heeds."""
+    heeded = "plateau.name" in config and _among(name, ("eval",))
+    return _among(name, FREE) and not heeded
 
 
 def _among(name: str, sections) -> bool:

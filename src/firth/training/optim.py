@@ -149,11 +149,12 @@ MOMENTS = ("b1", "b2", "eps", "bias_correction")  # the fields of Adam and LAMB
 def create_optimizer(
     spec, frozen: tuple[str, ...] = (), fresh: tuple[str, ...] = ()
 ) -> optax.GradientTransformation:
-    """Build the chain clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
+    """Build the chain (L2,) clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
 
     `spec` holds: `name` ("adamw", "lamb", or "sgd", whose direction is the gradient), `b1`, `b2`,
     `eps`, `bias_correction` (those four not for "sgd"), `weight_decay`, `decay_exclude` (regular
-    expressions on parameter paths), `clip_norm` (0: off),
+    expressions on parameter paths), `l2` (a decay as part of the loss, before all else; optional),
+    `clip_norm` (0: off),
     `multipliers` (pairs of expression and factor; the first match counts), `freeze` (expressions;
     those parameters get no update and no moments), and optionally `layer_decay` with
     `legacy_layer_decay` (see `scale_by_depth`). `frozen` holds further expressions to freeze.
@@ -172,7 +173,9 @@ def create_optimizer(
         )
     _check_expressions(spec)
     decayed = path_mask(spec.decay_exclude, invert=True)
-    parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
+    parts = [optax.add_decayed_weights(spec.l2)] if spec.get("l2") else []
+    if spec.clip_norm:
+        parts.append(optax.clip_by_global_norm(spec.clip_norm))
     if spec.name != "sgd":
         parts.append(scale_by_adam(spec.b1, spec.b2, spec.eps, spec.bias_correction))
     if spec.weight_decay:

@@ -37,8 +37,8 @@ RULES = (
     (r"(content|position|segment)_bias$", P("tensor", None)),
     # [inputs, gates, hidden] of recurrent layers. Cut over `tensor`, the state would be gathered in
     # every step, and with `fsdp` XLA (jax 0.10.2) gives Elman's embeddings another gradient.
-    (r"stack/\w+/(input|recurrent)$", P("fsdp", None, None)),
-    (r"lm/softmax$", P("fsdp", "tensor")),
+    (r"stack/(\w+/)?(input|recurrent)(_\d+)?$", P("fsdp", None, None)),
+    (r"lm/(softmax|classes)$", P("fsdp", "tensor")),
     (r"segment_embedding$", P(None, "tensor", None)),
     (r"mask_embedding$", P(None, None, "fsdp")),
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
@@ -47,8 +47,9 @@ RULES = (
     (r"(position|type)/embedding$", P(None, "fsdp")),
 )
 REPLICATED = (
-    r"(bias|scale)$",  # vectors as wide as the model: too small to be worth a gather
+    r"(bias|scale)(_\d+)?$",  # vectors as wide as the model: too small to be worth a gather
     r"(^|/)(step|count|skipped|losses)$",
+    r"^plateau/\w+$",  # its numbers, beside parameters
 )
 
 

@@ -16,6 +16,7 @@ class TrainState:
     as spikes.
     carry: the state that one batch passes to the next, such as a Transformer-XL's memory: a tree of
     arrays whose first axis is the rows of a batch. It is empty if batches are independent.
+    plateau: what the run's policy of `plateau` remembers of held-out losses; empty without one.
     losses: float32 [W], losses of the last steps for `recovery.check_loss`, or None.
     """
 
@@ -24,6 +25,7 @@ class TrainState:
     params: dict
     opt_state: optax.OptState
     carry: dict
+    plateau: dict
     losses: jax.Array | None = None
 
     def parts(self) -> dict:
@@ -35,7 +37,14 @@ class TrainState:
         return {name: value for name, value in fields.items() if jax.tree.leaves(value)}
 
     @classmethod
-    def create(cls, params, optimizer: optax.GradientTransformation, carry=None, window=0):
+    def create(
+        cls,
+        params,
+        optimizer: optax.GradientTransformation,
+        carry=None,
+        window: int = 0,
+        plateau=None,
+    ):
         """A new state at step 0; `window` is the number of losses to keep."""
         return cls(
             step=jnp.zeros([], jnp.int32),
@@ -43,5 +52,6 @@ class TrainState:
             params=params,
             opt_state=optimizer.init(params),
             carry=carry or {},
+            plateau=plateau or {},
             losses=jnp.full(window, jnp.nan, jnp.float32) if window else None,
         )

@@ -104,7 +104,8 @@ def default_fields(name: str) -> dict:
 def check_field(value, default, where: str):
     """Raise FirthError, beginning with `where`, unless a value has the type of its default.
 
-    An integer whose default is not 0 must be positive, and a float finite and not negative.
+    An integer whose default is not 0 must be positive, and a float finite and not negative. A tuple
+    is a list of positive integers in the file.
     """
     if type(default) is int:
         least, expected = (1, "a positive integer") if default else (0, "an integer from 0")
@@ -112,6 +113,9 @@ def check_field(value, default, where: str):
     elif type(default) is float:
         good = type(value) in (int, float) and math.isfinite(value) and value >= 0
         expected = "a number that is not negative"
+    elif type(default) is tuple:
+        good = type(value) is list and all(type(x) is int and 0 < x <= LARGEST for x in value)
+        expected = "a list of positive integers"
     else:
         good, expected = type(value) is type(default), f"a {type(default).__name__}"
     if not good:

@@ -160,6 +160,28 @@ def predictions(batches):
     return pairs
 
 
+@pytest.mark.parametrize("length", [1, 7, 20])
+def test_epochs_that_begin_at_random_places(length):
+    """All rows of an epoch begin as much further on; every place of a row comes."""
+    line, _ = plain_line(DOCUMENTS, "sentence")
+    size = len(line) // 3
+    grid = np.array(line[: 3 * size]).reshape(3, size)
+    view = streams(STORE, length, ends="sentence", shuffle=False, random_start=True, **ALL)
+    steps, places = view.steps(3), set()
+    assert steps == (size - length) // length
+    for epoch in range(60):
+        first = view.batch(epoch * steps, 3)
+        found = [
+            p for p in range(length) if np.array_equal(first["tokens"], grid[:, p : p + length])
+        ]
+        assert len(found) == 1
+        last, begin = view.batch((epoch + 1) * steps - 1, 3), found[0] + (steps - 1) * length
+        assert np.array_equal(last["tokens"], grid[:, begin : begin + length])
+        assert np.array_equal(last["following"], grid[:, begin + length])
+        places |= set(found)
+    assert len(places) > 0.8 * length
+
+
 @pytest.mark.parametrize("ends", ["document", "none"])
 @pytest.mark.parametrize("batch_size", [1, 4, 20, 80])
 @pytest.mark.parametrize("length", [1, 5, 16, 100])
@@ -240,6 +262,7 @@ def test_ids_that_are_not_used_may_be_missing():
         ({"reuse": 32, "cls_id": None}, "cls_id=None is no token id"),
         ({"reuse": 32, "sep_id": -1}, "sep_id=-1 is no token id"),
         ({"bidirectional": True}, "give reuse > 0"),
+        ({"reuse": 32, "random_start": True}, "random_start=True is made for plain rows"),
         ({"documents": np.array([], int)}, "no tokens in the selected documents"),
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.quick import initial, jit
 
+from firth import recipe
 from firth.errors import FirthError
 from firth.layers.dropout import Dropout
 from firth.models.model import create, parameter_count
@@ -227,6 +228,26 @@ def test_parameter_counts_are_the_papers(name, count):
     model = create(dict(family="lstm", vocab_size=10_000) | lstm.size(name), ("lm",))
     shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 8), jnp.int32))
     assert parameter_count(shapes["params"]) == count
+
+
+@pytest.mark.parametrize(
+    ("size", "words", "count"),
+    [
+        ("10m_d1", 10_001, 9_997_549),
+        ("24m_d4", 10_001, 23_979_620),
+        ("24m_d2", 33_279, 23_982_129),
+    ],
+)
+def test_the_networks_of_melis_are_within_their_budgets(size, words, count):
+    """By hand: embeddings, layers with one bias each, the map down, the bias of the softmax."""
+    spec = dict(recipe.read_recipe(f"melis.py:{size}").model) | dict(vocab_size=words)
+    model = create(spec, ("lm",))
+    shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 8), jnp.int32))
+    N, D, E = spec["num_layers"], spec["hidden_size"], spec["embedding_size"]
+    layers = sum(4 * D * ((D if n else E) + D + 1) for n in range(N))
+    down = D * E if D != E else 0
+    assert parameter_count(shapes["params"]) == words * (E + 1) + layers + down == count
+    assert count <= int(size[:2]) * 1_000_000
 
 
 def test_a_narrow_embedding_ends_in_its_own_table():

@@ -43,6 +43,9 @@ class StreamsConfig(ViewConfig):
     first token on (Zaremba et al. 2014, section 4.1; Dai et al. 2019, section 3.2). The epoch drops
     the rest of the line, and the rest of a stream after its last whole row.
 
+    With `random_start` the rows of an epoch begin up to `length` - 1 tokens further on, so that in
+    each epoch other tokens end a row. Each stream then drops as many tokens.
+
     `reuse` > 0 makes XLNet's rows (Yang et al. 2019, sections 2.4, 2.5, 3.1): `reuse` tokens, then
     A [SEP] B [SEP] [CLS]. A continues the reused tokens and ends with a sentence. B continues A or,
     with probability 1/2 or if no sentence ends, comes from a random place of the stream. The next
@@ -68,6 +71,7 @@ class StreamsConfig(ViewConfig):
     ends: str = "document"
     reuse: int = 0
     bidirectional: bool = False
+    random_start: bool = False
 
     def __post_init__(self):
         if self.length < 1:
@@ -78,6 +82,8 @@ class StreamsConfig(ViewConfig):
             raise FirthError(f"reuse={self.reuse}: expected 0 (plain rows) or more")
         if self.bidirectional and not self.reuse:
             raise FirthError("bidirectional=True is made for XLNet's rows: give reuse > 0 with it")
+        if self.random_start and self.reuse:
+            raise FirthError("random_start=True is made for plain rows: give reuse=0 with it")
         if self.reuse:
             check_reuse(self.length, self.reuse)
 
@@ -112,6 +118,7 @@ class StreamsView(View):
         self._bidirectional = config.bidirectional
         self._seed = source.seed
         self._shuffle = config.shuffle
+        self._starts = config.length if config.random_start else 1  # at how many places it may
         self._lock = threading.Lock()
         self._lines: OrderedDict[int, Line] = OrderedDict()
 
@@ -124,7 +131,7 @@ class StreamsView(View):
         """The number of batches of every epoch; 0 if the text is too short for a batch."""
         size = self._stored.size // self._streams(batch_size)
         # The last token of a stream is predicted but never an input.
-        return self._cut.steps(size) if self._cut else max(0, size - 1) // self.length
+        return self._cut.steps(size) if self._cut else max(0, size - self._starts) // self.length
 
     def epoch_size(self, epoch: int, batch_size: int = 1) -> int:
         """The number of rows of an epoch, the same for all epochs."""
@@ -182,6 +189,7 @@ class StreamsView(View):
             batch = self._cut.assemble(pieces, time, key, time * batch_size + row_B)
         else:
             real_B = np.full(len(row_B), self.length)
+            start_B = start_B + derive_key(self._seed, "streams", epoch, "start") % self._starts
             batch = self._plain(line, start_B + time * self.length, real_B)
         return self._numbered(batch, epoch, time, own, batch_size)
 

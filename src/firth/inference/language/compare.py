@@ -2,12 +2,13 @@
 
     firth evaluate --models runs/kn5,runs/txl --data test/ --tune valid/ --cache 200
 
-M models, T tokens.
+M models, T tokens, K values of theta.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,12 @@ import numpy as np
 from firth.data.corpus.store import open_store
 from firth.data.corpus.stream import ENDS, Stream, read_stream
 from firth.errors import FirthError
+from firth.inference.language import dynamic as dynamically
+from firth.inference.language import neural_cache as neural
 from firth.inference.language.mixture import cache, mix, tune
 from firth.inference.language.models import load_model
 from firth.inference.language.ngram import NgramLM
-from firth.inference.score import score_stream
+from firth.inference.score import remembers, score_stream
 from firth.run.counted import measures
 
 
@@ -31,12 +34,27 @@ class Row:
     measures: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Member:
+    """What may take part in a mixture.
+
+    log_probs: its log-probabilities float64 [T] of a stream; [K, T] of a neural cache.
+    cache_of: the number of the model whose states a neural cache compares.
+    """
+
+    name: str
+    log_probs: Callable[[Stream], np.ndarray]
+    cache_of: int | None = None
+
+
 def compare(
     sources: Sequence[str],
     data: str,
     *,
     tuned_on: str | None = None,
     caches: Sequence[int] = (),
+    neural_cache: neural.NeuralCache | None = None,
+    dynamic: dynamically.Dynamic | None = None,
     window: int = 128,
     ends: str = "sentence",
 ) -> list[Row]:
@@ -48,11 +66,14 @@ def compare(
       tuned_on: a store on which EM finds the weights of each mixture; without one the
         probabilities are averaged, as in an ensemble.
       caches: sizes of unigram caches, each of which takes part like a model.
+      neural_cache: adds one of each neural model with memory. Without a theta, the likeliest one
+        on `tuned_on` is taken, in a mixture of the model and the cache.
+      dynamic: adds each such model a second time, as it goes on learning from the text.
       window: tokens that a neural model reads at once; see `score_stream`.
       ends: what the end token ends, "sentence" or "document".
 
-    All models must have the tokenizer of the stores. Raises FirthError where they have not, and for
-    models that give no probabilities of a text.
+    All models must have the tokenizer of the stores. Raises FirthError where they have not, for
+    models that give no probabilities of a text, and where no model has what an option needs.
     """
     names = [Path(source).name or str(source) for source in sources]
     names = list(sources) if len(set(names)) < len(names) else names
@@ -75,11 +96,15 @@ def compare(
                 f"{ends}; expected one of {', '.join(ENDS)}, the same for all"
             )
     streams = [read_stream(store, tokenizer, ends) for store in stores]
-    found = [_log_probs(models, stream, caches, window) for stream in streams]
-    names += [f"cache {size}" for size in caches]
-    together = [(m,) for m in range(len(sources))]
+    members = _models(names, models, window, dynamic)
+    alone = len(members)
+    members += _caches(members, models, caches, neural_cache, window)
+    found = [[member.log_probs(stream) for member in members] for stream in streams]
+    _choose_theta(members, found, tuned_on)
+    found, names = [np.stack(rows) for rows in found], [member.name for member in members]
+    together = [(m,) for m in range(alone)]
     pairs = itertools.combinations(range(len(names)), 2)
-    together += [pair for pair in pairs if pair[0] < len(sources)]
+    together += [pair for pair in pairs if pair[0] < alone]
     if len(names) > 2:
         together.append(tuple(range(len(names))))
     rows = []
@@ -93,15 +118,76 @@ def compare(
     return rows
 
 
-def _log_probs(models, stream: Stream, caches, window: int) -> np.ndarray:
-    """float64 [M, T]: of each model and of each cache."""
-    rows = [
-        model.log_probs(stream)
-        if isinstance(model, NgramLM)
-        else score_stream(model, stream.tokens, min(window, model.max_length))
-        for model in models
+def _models(names, models, window: int, dynamic) -> list[Member]:
+    """The models as they are, and those that learn from the text."""
+
+    def static(model, stream):
+        return score_stream(model, stream.tokens, min(window, model.max_length))
+
+    found = [
+        Member(name, model.log_probs if isinstance(model, NgramLM) else partial(static, model))
+        for name, model in zip(names, models, strict=True)
     ]
-    return np.stack(rows + [cache(stream.tokens, size) for size in caches])
+    if dynamic:
+        trained_on = _training_text(dynamic, models[0].tokenizer) if dynamic.train else None
+
+        def learning(model, stream):
+            return dynamically.score(model, stream.tokens, dynamic, trained_on)
+
+        found += [
+            Member(f"{names[m]} dynamic", partial(learning, models[m]))
+            for m in _remembering(models, "--dynamic")
+        ]
+    return found
+
+
+def _caches(members, models, sizes, neural_cache, window: int) -> list[Member]:
+    """Unigram caches, and neural caches of the models."""
+
+    def repeated(size, stream):
+        return cache(stream.tokens, size)
+
+    def similar(model, stream):
+        return neural_cache.score(model, stream.tokens, window)
+
+    found = [Member(f"cache {size}", partial(repeated, size)) for size in sizes]
+    if neural_cache:
+        found += [
+            Member(f"{members[m].name} neural cache", partial(similar, models[m]), cache_of=m)
+            for m in _remembering(models, "--neural-cache")
+        ]
+    return found
+
+
+def _remembering(models, option: str) -> list[int]:
+    """The numbers of the models with memory; FirthError if there is none."""
+    found = [
+        m for m, model in enumerate(models) if not isinstance(model, NgramLM) and remembers(model)
+    ]
+    if not found:
+        raise FirthError(f"{option} needs a model with memory, such as a recurrent network")
+    return found
+
+
+def _training_text(dynamic, tokenizer) -> Stream:
+    store = open_store(dynamic.train)
+    if store.tokenizer().digest != tokenizer.digest:
+        raise FirthError(f"--dynamic: train={dynamic.train} has another tokenizer than the models")
+    return read_stream(store, tokenizer, "sentence")
+
+
+def _choose_theta(members, found, tuned_on) -> None:
+    """Leave of each neural cache, [K, T], the row that is the best beside its model: [T]."""
+    for number, member in enumerate(members):
+        if member.cache_of is None:
+            continue
+        best = 0
+        if tuned_on:
+            model_T = found[1][member.cache_of]
+            pairs = [np.stack([model_T, cache_T]) for cache_T in found[1][number]]
+            best = int(np.argmax([mix(pair, tune(pair)).mean() for pair in pairs]))
+        for rows in found:
+            rows[number] = rows[number][best]
 
 
 def table(rows: Sequence[Row]) -> str:

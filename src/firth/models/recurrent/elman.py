@@ -30,6 +30,8 @@ class Config(lstm.Config):
     """Dimensions and numerics; the defaults are those of rnnlm with 200 hidden units.
 
     Parameters begin normal with `init_stddev`. The original's are sums of three uniform numbers.
+    `classes` > 0 divides the words into as many classes, whose sizes are `class_sizes`
+    (`layers.class_softmax`); a run fills those in from the counts of its text.
     """
 
     cell: ClassVar[str] = "elman"
@@ -49,9 +51,17 @@ class Config(lstm.Config):
     num_layers: int = 1
     hidden_size: int = 200
     init_stddev: float = 0.1
+    classes: int = 0
+    class_sizes: tuple[int, ...] = ()
 
     def __post_init__(self):
         lstm.check(self)
+        object.__setattr__(self, "class_sizes", tuple(self.class_sizes))  # JSON has lists
+        if self.class_sizes and sum(self.class_sizes) != self.vocab_size:
+            raise FirthError(
+                f"model.class_sizes hold {sum(self.class_sizes):,} words, but model.vocab_size="
+                f"{self.vocab_size}"
+            )
         if self.num_layers != 1:
             raise FirthError(f"model.num_layers={self.num_layers}: Elman's network has 1 layer")
 

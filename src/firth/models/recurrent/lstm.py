@@ -59,6 +59,8 @@ class Config:
     truncated: ClassVar[bool] = False
     glorot_edges: ClassVar[bool] = False
     projects_input: ClassVar[bool] = True
+    weight_dropout: ClassVar[float] = 0.0
+    locks_dropout: ClassVar[bool] = False
     products = recurrent  # of a step, for counting FLOPs
     max_length: ClassVar[int] = 1 << 20  # a text of any length
     type_vocab_size: ClassVar[int] = 1
@@ -91,6 +93,16 @@ class Config:
         return CELLS[self.cell][0]
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """The width of each layer."""
+        return (self.hidden_size,) * self.num_layers
+
+    @property
+    def draws_biases(self) -> bool:
+        """Whether biases of the softmax begin like other parameters, and not at zero."""
+        return self.init_range > 0
+
+    @property
     def embedding_width(self) -> int:
         """E."""
         return self.embedding_size or self.hidden_size
@@ -105,8 +117,9 @@ def check(config):
     for name in ("vocab_size", "num_layers", "hidden_size"):
         if getattr(c, name) < 1:
             raise FirthError(f"model.{name}={getattr(c, name)} should be at least 1")
-    for name in ("embedding_dropout", "output_dropout", "state_dropout"):
-        if not 0 <= getattr(c, name) < 1:
+    rates = ("embedding_dropout", "output_dropout", "state_dropout")
+    for name in (*rates, "word_dropout", "weight_dropout"):
+        if not 0 <= getattr(c, name, 0.0) < 1:
             raise FirthError(f"model.{name}={getattr(c, name)} should lie in [0, 1)")
     if not 0 <= c.embedding_width <= c.hidden_size:
         raise FirthError(
