@@ -8,8 +8,8 @@ Arguments: `albert.py:SIZE[,length=N][,version=1|2]`. SIZE is tiny, mini, small,
 or xxlarge; `length` is 0 for the size's own, 512 in the paper. Version 2 (the default) trains
 without dropout, as all of xxlarge does.
 
-tiny, mini and small have settings of their own, and AdamW (laptop.py): ten minutes and two hours on
-two cores, an hour on one GPU. experiments/small_recipes says what they reach.
+tiny, mini and small have settings of their own, and AdamW (laptop.py): twenty minutes and two hours
+on two cores, an hour on one GPU. experiments/small_recipes says what they reach.
 
 The paper trains for 125k steps of 4,096 rows with LAMB on 64 to 512 TPU v3 chips. Expected after
 fine-tuning base v2: MNLI 84.6, SST-2 92.9 (dev). The released data code predicts 20 tokens a row

@@ -14,7 +14,7 @@ from firth.planning.hardware import CHIPS, GIB
 from firth.run.outline import outline
 
 VOCABULARY = 8192
-MINUTES = {"tiny": 10, "mini": 120, "small": 60}
+MINUTES = {"tiny": 20, "mini": 120, "small": 60}
 SPEEDUP = 1.5  # of two cores over one; the quick start measured 1.6
 MFU = 0.3  # of a V100 in float32
 SIZES = [(family, size) for family in laptop.TABLE for size in laptop.TABLE[family]]

@@ -18,7 +18,7 @@ from firth.tokenizers.special_tokens import BERT
 
 # (layers, hidden size, heads, embedding size): the paper's four (table 1), and three for laptops.
 SIZES = {
-    "tiny": (2, 128, 2, 64),
+    "tiny": (2, 128, 2, 128),
     "mini": (4, 256, 4, 128),
     "small": (4, 512, 8, 128),
     "base": (12, 768, 12, 128),
