@@ -5,8 +5,9 @@ small_recipes searches for those here, and says what is measured and what is sti
 meant for a vocabulary of about 8,000 pieces.
 
 A run of tiny ends within ten minutes (ALBERT's within twenty, since it learns more slowly), one of
-mini within two hours, one of small within an hour on a GPU. None of them reads a corpus of 50 million tokens often, so there is no dropout. Most have
-small rows: on a CPU many small steps learn more than a few large ones.
+mini within two hours, one of small within an hour on a GPU. None of them reads a corpus of 50
+million tokens often, so there is no dropout. Most have small rows: on a CPU many small steps learn
+more than a few large ones.
 """
 
 import math

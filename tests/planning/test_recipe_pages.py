@@ -92,3 +92,11 @@ def test_the_list_names_every_recipe_size_and_need(capsys, monkeypatch):
 def test_the_parameters_of_a_size_are_those_of_its_plan():
     """Those of the paper and its heads: 110M for BERT-base (test_plan has the same number)."""
     assert recipes.parameters("bert.py:base") == 110_106_428
+
+
+@pytest.mark.parametrize("name", ["lstm.py", "rnn.py", "awd_lstm.py", "melis.py", "rhn.py"])
+def test_every_size_of_a_recurrent_recipe_has_parameters(name):
+    """Layers that differ cannot be scanned, and Melis' sizes are those of the recipe."""
+    sizes = recipes._overview(name)["sizes"]
+    assert "tiny" in sizes and all(count > 10_000 for count in sizes.values())
+    assert name != "melis.py" or set(sizes) == {"tiny", "10m_d1", "24m_d4", "24m_d2"}

@@ -1,6 +1,7 @@
 """Recipes as a person reads them: what each is, what it needs, and every field with its comment."""
 
 import importlib
+import re
 from pathlib import Path
 
 import jax
@@ -12,6 +13,8 @@ from firth.errors import FirthError
 from firth.models.model import family
 from firth.planning import memory
 from firth.run.outline import outline
+
+MINIATURE = re.compile(r"\d+x\d+")  # BERT's, by layers and width
 
 
 def describe_all() -> list[dict]:
@@ -28,8 +31,8 @@ def _overview(name: str) -> dict:
     config, path = recipe.read_recipe(name), recipe.SHIPPED / name
     arguments = annotations.arguments(path)
     body = config.model.get("family")
-    sizes = family(body).SIZES if body and "size" in arguments else ()
-    named = [size for size in sizes if not size[0].isdigit()]
+    sizes = _sizes(name, body) if body and "size" in arguments else ()
+    named = [size for size in sizes if not MINIATURE.fullmatch(size)]
     return {
         "recipe": name,
         "title": annotations.read_source(path).title,
@@ -39,6 +42,12 @@ def _overview(name: str) -> dict:
         "sizes": {size: parameters(f"{name}:{size}") for size in named},
         "costs": costs(body) if named else {},
     }
+
+
+def _sizes(name: str, body: str):
+    """The sizes that a recipe knows: its own (`SIZES`), or those of its body."""
+    module = importlib.import_module(f"firth.configs.{Path(name).stem}")
+    return getattr(module, "SIZES", None) or family(body).SIZES
 
 
 def costs(body: str | None) -> dict[str, dict]:
@@ -64,8 +73,10 @@ def needs(config) -> list[str]:
 
 def parameters(name: str) -> int:
     """How many parameters a pretraining recipe trains; nothing is computed."""
-    # Scanned layers are as many parameters as others, and are traced once.
-    outlined = outline(recipe.read_recipe(name, ["--config.model.scan=True"]))
+    try:  # scanned layers are as many parameters as others, and are traced once
+        outlined = outline(recipe.read_recipe(name, ["--config.model.scan=True"]))
+    except FirthError:  # layers that differ cannot be scanned
+        outlined = outline(recipe.read_recipe(name))
     tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
     shapes = jax.eval_shape(outlined.model.init, jax.random.key(0), tokens)["params"]
     return sum(part["trained"] for part in memory.parameters(outlined, shapes).values())
