@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from helpers.compiler import XLA_FLAGS
 
 KIT = Path(__file__).parents[2] / "experiments" / "gpu"
 
@@ -78,9 +80,11 @@ def test_why_a_process_gave_nothing(cells, log, status, found):
     assert cells.reason(log, status) == found
 
 
-def run(*arguments, **options):
+def run(*arguments, env=None):
+    """The kit's command; its programs are compiled quickly, since they run a few times."""
     command = [sys.executable, KIT / "run.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, **options)
+    env = os.environ | {"XLA_FLAGS": XLA_FLAGS} if env is None else env
+    return subprocess.run(command, capture_output=True, text=True, env=env)
 
 
 def write_data(folder: Path) -> list:
