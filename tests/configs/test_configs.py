@@ -86,6 +86,8 @@ def test_every_shipped_recipe_is_tested_here():
         "albert.py",
         "awd_lstm.py",
         "bert.py",
+        "char_cnn_lstm.py",
+        "char_lstm.py",
         "distilbert.py",
         "electra.py",
         "feedforward.py",

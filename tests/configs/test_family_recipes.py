@@ -110,7 +110,9 @@ def shapes_of(name, vocab=30522, *overrides):
     config = recipe.read_recipe(name)
     for field, value in overrides:
         config[field].update(value)
-    scans = not name.startswith(("awd_lstm", "melis", "rhn"))  # whose layers differ
+    scans = not name.startswith(
+        ("awd_lstm", "char_cnn_lstm", "melis", "rhn")
+    )  # whose layers differ
     spec = dict(config.model) | dict(vocab_size=vocab, scan=scans)
     if "pad_id" in spec:
         spec["pad_id"] = 1
@@ -142,9 +144,11 @@ RECIPES = (
     *(f"gpt2.py:{size}" for size in ("tiny", "base", "medium", "large", "xl")),
     *(f"transformer_xl.py:{s}" for s in ("tiny", "mini", "ptb", "enwik8", "wt103", "wt103_large")),
     *(f"lstm.py:{size}" for size in ("tiny", "small", "medium", "large")),
+    *(f"char_lstm.py:{size}" for size in ("tiny", "small", "medium")),
     *(f"rnn.py:{size}" for size in ("tiny", "small", "medium")),
     *(f"awd_lstm.py:{size}" for size in ("tiny", "medium")),
     *(f"melis.py:{size}" for size in ("tiny", "10m_d1", "24m_d2", "24m_d4")),
+    *(f"char_cnn_lstm.py:{size}" for size in ("tiny", "small", "large")),
     *(f"rhn.py:{size}" for size in ("tiny", "small", "medium")),
     *(f"feedforward.py:{size}" for size in ("tiny", "base", "small", "medium")),
     *(f"feedforward.py:small,kind={kind}" for kind in ("direct", "log_bilinear")),
@@ -157,7 +161,7 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     assert {"encoder", *objective.heads} - {"lm"} <= set(params)  # an LM head may have no bias
     optimizer = create_optimizer(config.optimizer)
     model = create(dict(config.model) | dict(vocab_size=99), ())
-    recurrent = name.startswith(("lstm", "rnn", "awd_lstm", "melis", "rhn"))
+    recurrent = name.startswith(("lstm", "char_", "rnn", "awd_lstm", "melis", "rhn"))
 
     def init(params):
         return TrainState.create(params, optimizer, objective.carry(model, 8))

@@ -56,6 +56,8 @@ def test_every_family_has_all_three():
     families = {name.removesuffix(".py") for name in recipe.shipped()}
     others = {"adapt", "finetune", "maxent", "quickstart", *recipe.OWN_RUNS}
     papers = {
+        "char_cnn_lstm",
+        "char_lstm",
         "feedforward",
         "lstm",
         "rnn",

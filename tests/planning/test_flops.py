@@ -79,6 +79,8 @@ BODIES = [
     ("rnn.py:tiny", {}),
     ("awd_lstm.py:tiny", {}),
     ("rhn.py:tiny", {}),
+    ("char_cnn_lstm.py:tiny", {}),
+    ("char_cnn_lstm.py:tiny", dict(model__vocab_size=90, accumulate=2)),
     ("feedforward.py:tiny", {}),
     ("feedforward.py:tiny,kind=direct", {}),
 ]

@@ -94,7 +94,11 @@ def test_the_parameters_of_a_size_are_those_of_its_plan():
     assert recipes.parameters("bert.py:base") == 110_106_428
 
 
-@pytest.mark.parametrize("name", ["lstm.py", "rnn.py", "awd_lstm.py", "melis.py", "rhn.py"])
+RECURRENT = ["lstm.py", "char_lstm.py", "rnn.py", "awd_lstm.py", "melis.py", "rhn.py"]
+RECURRENT += ["char_cnn_lstm.py"]
+
+
+@pytest.mark.parametrize("name", RECURRENT)
 def test_every_size_of_a_recurrent_recipe_has_parameters(name):
     """Layers that differ cannot be scanned, and Melis' sizes are those of the recipe."""
     sizes = recipes._overview(name)["sizes"]

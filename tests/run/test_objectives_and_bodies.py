@@ -12,6 +12,7 @@ from firth.run.experiment import RECIPES
 from firth.run.outline import outline
 
 CAUSAL = ("transformer_xl", "gpt", "gpt2", "lstm", "rnn", "awd_lstm", "rhn", "feedforward")
+CAUSAL += ("char_cnn_lstm",)
 TINY = {"bert": "bert.py:tiny,view=packed,length=32", "xlnet": "xlnet.py:tiny,length=32"}
 TINY |= {"electra": "electra.py:tiny,sharing=embeddings"}
 

@@ -174,7 +174,7 @@ def test_a_run_without_a_policy_heeds_nothing():
 def test_what_cannot_be():
     build = functools.partial(dict, eval=dict(every=5))
     for section, message in (
-        (dict(name="halve"), "name='halve' is unknown; choose one of halving, drop, nt_asgd"),
+        (dict(name="halve"), "name='halve' is unknown; choose one of perplexity, halving, drop"),
         (dict(name="drop", improvement=2.0), "'drop' has no field 'improvement'; it has metric"),
         (dict(name="nt_asgd", patience=0), "patience=0: expected more than 0"),
     ):

@@ -55,7 +55,11 @@ def main(argv: list[str]) -> int:
         help="with --models: add those models as they go on learning from the text",
     )
     add("--window", type=whole, default=128, help="with --models: tokens a neural one reads (128)")
-    add("--ends", default="sentence", help="with --models: what <eos> ends (sentence; document)")
+    add(
+        "--ends",
+        default="sentence",
+        help="with --models: what <eos> ends (sentence; document, none)",
+    )
     add("--label", help="column of the label, a name or number (found by the column's name)")
     add("--output", help="a .csv, .tsv or .jsonl file for the rows with their predictions")
     add_texts(parser)

@@ -129,10 +129,11 @@ def _train(path: Path, args: argparse.Namespace, options: Options) -> None:
     limit = f" of {args.vocab_size:,}" if args.vocab_size else ""
     note(f"training a {kind} vocabulary{limit} on the text{share}")
     batches = read_batches(sources, options.field, options.errors)
+    kept = "\n" if kind == "char" and options.sentences == "newline" else ""  # a character too
     tokenizer = train_tokenizer(
         kind,
         (
-            line
+            line + kept
             for number, batch in enumerate(batches)
             if number % every == 0
             for block in batch.blocks
@@ -184,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
             choices=CHOICES["sentences"],
             default="split",
             help="split lines into sentences by rules (the default), or take each line as one; "
-            "newline: also blank lines, with the tokenizer's end token (<eos>) for each line end",
+            "newline: also blank lines, and every line end as a token, <eos> or the character",
         ),
         "--errors": dict(
             choices=CHOICES["errors"],

@@ -64,7 +64,8 @@ def generate(
     Args:
       encoder: the model.
       texts: a string or a list of them, with or without special tokens. An empty string stands for
-        the end-of-text token, after which a new text begins.
+        the end-of-text token, after which a new text begins; in a vocabulary of characters that has
+        the line end, for that one.
       max_tokens: the most new tokens.
       temperature: divides the logits; a value below 1 makes likely tokens likelier.
       top_k: draw among this many of the likeliest tokens; 0 means all.
@@ -184,7 +185,7 @@ def _prompts(encoder, texts, max_tokens: int, names) -> list[np.ndarray]:
     for name, text in zip(names, texts, strict=True):
         if not isinstance(text, str):
             raise FirthError(f"{name} is {text!r:.40}, expected a string")
-        if not text and tokenizer.end_id is None:
+        if not text and tokenizer.line_end_id is None:
             raise FirthError(
                 f"{name} is empty, and the tokenizer in {encoder.saved.source} has no end-of-text "
                 "token to begin with; give at least one word"
@@ -195,7 +196,7 @@ def _prompts(encoder, texts, max_tokens: int, names) -> list[np.ndarray]:
     encoded = [one.ids for one in tokenizer.encode(texts, special=True)]
     for name, text, ids in zip(names, texts, encoded, strict=True):
         if not text:
-            ids = np.array([tokenizer.end_id], np.int32)
+            ids = np.array([tokenizer.line_end_id], np.int32)
         if not len(ids):
             raise FirthError(f"{name} is {text!r:.40}, but the tokenizer gives no token for it")
         left = max(limit - len(ids), 0)

@@ -105,6 +105,15 @@ def recurrent(c, *, rows, length, micro=1) -> Iterator[Product]:
         yield Product("down-projection", 2 * tokens * D * c.embedding_width)
 
 
+def spelt(c, *, rows, length, micro=1) -> Iterator[Product]:
+    """A character CNN over the words of a batch, or over the vocabulary if smaller; an LSTM."""
+    words, places = min(rows * length // micro, c.vocab_size) * micro, c.spellings[0].shape[1]
+    windows = sum((places - w + 1) * w * number for w, number in c.filters)
+    yield Product("filters", 2 * words * windows * c.character_size)
+    yield Product("highways", 2 * words * c.highways * 2 * c.embedding_width**2)
+    yield from recurrent(c, rows=rows, length=length, micro=micro)
+
+
 def highway(c, *, rows, length, micro=1) -> Iterator[Product]:
     """A recurrent layer of two gates: products of its inputs, `depth` of its state in a step."""
     del micro

@@ -14,6 +14,7 @@ FAMILIES = {
     "lstm": "firth.models.recurrent.lstm",
     "awd_lstm": "firth.models.recurrent.awd_lstm",
     "rhn": "firth.models.recurrent.rhn",
+    "char_cnn_lstm": "firth.models.recurrent.char_cnn_lstm",
     "rnn": "firth.models.recurrent.elman",
     "feedforward": "firth.models.feedforward.nplm",
 }

@@ -129,6 +129,8 @@ class Heldout(Evaluator):
         for term in ("mlm", "lm"):
             if f"{term}_loss" in means:
                 means[f"{term}_perplexity"] = float(np.exp(means[f"{term}_loss"]))
+        if "lm_loss" in means and self.experiment.tokenizer.kind == "char":
+            means["bits_per_character"] = means["lm_loss"] / math.log(2)  # a token is a character
         if not task:
             return means, None
         example, logits, labels = (np.concatenate(column) for column in zip(*columns, strict=True))

@@ -27,6 +27,7 @@ from firth.errors import FirthError
 from firth.layers.class_softmax import divide
 from firth.models.heads import classifies_pooled
 from firth.models.model import Model, create, family, longest
+from firth.models.recurrent.char_cnn_lstm import vocabulary
 from firth.objectives import OBJECTIVES
 from firth.objectives.objective import Objective, Sources
 from firth.tokenizers.base import Tokenizer
@@ -326,7 +327,7 @@ def _check_direction(name: str, bidirectional: bool | None, body: dict | None):
 
 
 def model_spec(config, initial, tokenizer: Tokenizer, counts=None) -> dict:
-    """The model section with the vocabulary filled in, and the sizes of classes of words.
+    """The model section with the vocabulary filled in: its size, its words, their classes' sizes.
 
     Those are the initial weights', or by `counts()`, int [V] of the training text. Raises
     FirthError if the vocabulary is larger than the model's table, or a row is longer than its
@@ -343,6 +344,8 @@ def model_spec(config, initial, tokenizer: Tokenizer, counts=None) -> dict:
     if spec.get("classes"):
         own = initial and initial.spec.get("class_sizes")
         spec["class_sizes"] = own or divide(counts(), spec["classes"])
+    if "words" in {field.name for field in dataclasses.fields(family(spec["family"]).Config)}:
+        spec["words"] = spec.get("words") or vocabulary(tokenizer)
     if spec.get("pad_id", 0) < 0:
         spec["pad_id"] = tokenizer.pad_id
     if tokenizer.vocab_size > spec["vocab_size"]:

@@ -23,11 +23,13 @@ FREE = 6  # the first id of `Vocabulary` that is a word
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """A stand-in for a tokenizer that does not exist yet: it has ids, but no tokens.
+    """A stand-in for a tokenizer that does not exist yet: it has ids, and numbers as tokens.
 
     It has the attributes that objectives read, with the usual special tokens. Every token begins a
     word. It cannot encode text.
     """
+
+    kind = "word"
 
     vocab_size: int
     pad_id: int = 0
@@ -36,6 +38,11 @@ class Vocabulary:
     sep_id: int = 3
     mask_id: int = 4
     end_id: int = 5
+
+    @property
+    def vocab(self) -> list[str]:
+        """Decimal numbers, for models that spell their words."""
+        return [str(number) for number in range(self.vocab_size)]
 
     @property
     def special_ids(self) -> frozenset[int]:

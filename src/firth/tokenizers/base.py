@@ -106,6 +106,15 @@ class Tokenizer(abc.ABC):
         ids = (self.id(token) for token in (*_ENDS, self.special_tokens.get("sep")))
         return next((number for number in ids if number is not None), None)
 
+    @property
+    def line_end_id(self) -> int | None:
+        """The id that stands for a line end where those are tokens.
+
+        A vocabulary of characters may have the line end itself; else it is the end token, or None.
+        """
+        own = self.id("\n") if self.kind == "char" else None
+        return self.end_id if own is None else own
+
     @functools.cached_property
     def word_starts(self) -> np.ndarray:
         """Bool [vocab_size]: this token begins a word (no `##`; `Ġ`; `▁`); True for specials.

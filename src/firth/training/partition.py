@@ -39,6 +39,7 @@ RULES = (
     # every step, and with `fsdp` XLA (jax 0.10.2) gives Elman's embeddings another gradient.
     (r"stack/(\w+/)?(input|recurrent)(_\d+)?$", P("fsdp", None, None)),
     (r"lm/(softmax|classes)$", P("fsdp", "tensor")),
+    (r"highway_\d+_(carry|transform)/kernel$", P("fsdp", None)),
     (r"segment_embedding$", P(None, "tensor", None)),
     (r"mask_embedding$", P(None, None, "fsdp")),
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
@@ -48,6 +49,7 @@ RULES = (
 )
 REPLICATED = (
     r"(bias|scale)(_\d+)?$",  # vectors as wide as the model: too small to be worth a gather
+    r"characters/(embedding|filters_\d+_kernel)$",  # small tables that every word reads
     r"(^|/)(step|count|skipped|losses)$",
     r"^plateau/\w+$",  # its numbers, beside parameters
 )

@@ -181,7 +181,37 @@ class Averaging(Policy):
         )
 
 
-POLICIES = {"halving": Halving, "drop": Drop, "nt_asgd": Averaging}
+@dataclasses.dataclass(frozen=True)
+class PerplexityDecay(Policy):
+    """Multiply the rate by `factor_of_decay` after an evaluation of little gain (Kim et al. 2016).
+
+    A gain is little if the perplexity has not fallen by more than `least_gain` since the evaluation
+    before (section 4.2; `main.lua` of the released code). The run never ends early.
+    """
+
+    factor_of_decay: float = 0.5
+    least_gain: float = 1.0
+
+    def init(self, params):
+        """The perplexity before."""
+        del params
+        return dict(
+            factor=jnp.ones([]), stopped=jnp.zeros([], bool), perplexity=jnp.full([], jnp.inf)
+        )
+
+    def factor(self, own):
+        """A power of `factor_of_decay`."""
+        return own["factor"]
+
+    def after_evaluation(self, own, params, loss):
+        """See the class. A loss that is not finite is no gain."""
+        perplexity = jnp.exp(loss)
+        gains = own["perplexity"] - perplexity > self.least_gain
+        factor = jnp.where(gains, own["factor"], own["factor"] * self.factor_of_decay)
+        return params, own | dict(factor=factor, perplexity=perplexity)
+
+
+POLICIES = {"perplexity": PerplexityDecay, "halving": Halving, "drop": Drop, "nt_asgd": Averaging}
 
 
 def create_policy(config) -> Policy:

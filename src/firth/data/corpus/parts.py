@@ -55,8 +55,8 @@ class Part(NamedTuple):
 def encode_blocks(blocks: Sequence[Block], cached: CachedTokenizer, options: Options) -> Part:
     """Segment and tokenise consecutive blocks.
 
-    With sentences="newline" every line end becomes the tokenizer's end token, at the end of its
-    sentence. Raises FirthError for bad text, with file and line.
+    With sentences="newline" every line end becomes a token, the tokenizer's `line_end_id`, at the
+    end of its sentence. Raises FirthError for bad text, with file and line.
     """
     sentences, ends, ended = [], [], []
     for block in blocks:
@@ -75,7 +75,7 @@ def encode_blocks(blocks: Sequence[Block], cached: CachedTokenizer, options: Opt
             ends.append(len(sentences))
     tokens, lengths = cached.encode_flat(sentences)
     if ended:
-        tokens = np.insert(tokens, np.cumsum(lengths)[ended], cached.tokenizer.end_id)
+        tokens = np.insert(tokens, np.cumsum(lengths)[ended], cached.tokenizer.line_end_id)
         lengths[ended] += 1
     # A sentence of control characters has no tokens; the part omits it.
     numbers = np.concatenate(([0], np.cumsum(lengths > 0)))

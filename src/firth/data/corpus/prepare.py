@@ -142,7 +142,7 @@ def _make_parts_with_beam():
 def _check_newlines(sources: Sequence[Input], tokenizer: Tokenizer, options: Options) -> None:
     if options.sentences != "newline":
         return
-    if tokenizer.end_id is None:
+    if tokenizer.line_end_id is None:
         raise FirthError(
             "sentences=newline writes line ends as the tokenizer's end-of-text token, but this "
             f"{tokenizer.kind} tokenizer has none (<eos>, </s>, ...); choose another one"

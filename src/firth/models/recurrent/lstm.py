@@ -117,10 +117,6 @@ def check(config):
     for name in ("vocab_size", "num_layers", "hidden_size"):
         if getattr(c, name) < 1:
             raise FirthError(f"model.{name}={getattr(c, name)} should be at least 1")
-    rates = ("embedding_dropout", "output_dropout", "state_dropout")
-    for name in (*rates, "word_dropout", "weight_dropout"):
-        if not 0 <= getattr(c, name, 0.0) < 1:
-            raise FirthError(f"model.{name}={getattr(c, name)} should lie in [0, 1)")
     if not 0 <= c.embedding_width <= c.hidden_size:
         raise FirthError(
             f"model.embedding_size={c.embedding_size}: expected at most model.hidden_size="
@@ -131,6 +127,16 @@ def check(config):
             f"model.scan=True needs layers of one shape, but the first reads model.embedding_size="
             f"{c.embedding_size} and the others {c.hidden_size}; set model.scan=False"
         )
+    check_numerics(c)
+
+
+def check_numerics(config):
+    """Raise FirthError for rates, a dtype and a `remat` that no recurrent body can have."""
+    c = config
+    rates = ("embedding_dropout", "output_dropout", "state_dropout")
+    for name in (*rates, "word_dropout", "weight_dropout"):
+        if not 0 <= getattr(c, name, 0.0) < 1:
+            raise FirthError(f"model.{name}={getattr(c, name)} should lie in [0, 1)")
     if c.dtype not in ("float32", "bfloat16", "float16"):
         raise FirthError(f"model.dtype={c.dtype!r} is unknown; one of float32, bfloat16, float16")
     if c.remat != "none":
