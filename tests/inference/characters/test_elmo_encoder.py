@@ -58,10 +58,12 @@ def test_words_read_once_have_the_same_vectors(encoder, folder):
     mask = own.mask
     np.testing.assert_allclose(own.hidden[:, mask], plain.hidden[:, mask], rtol=1e-5, atol=1e-6)
     ids = np.zeros((2, 6, 50), np.int32)
-    ids[0], ids[1, :3] = spell(TEXTS[0].split())[0], spell(TEXTS[4].split())[0]
-    given = other(tokens=ids, mask=np.arange(6) < [[6], [3]])
-    assert given.tokens[0] == TEXTS[0].split() and given.tokens[1] == ["a", "the", "cat"]
+    ids[0], ids[1, :4] = spell(TEXTS[0].split())[0], spell(TEXTS[4].split())[0]
+    given = other(tokens=ids, mask=np.arange(6) < [[6], [4]])
+    assert given.tokens[0] == TEXTS[0].split()
+    assert given.tokens[1] == ["a", "the", "cat", "x" * 48]  # what has a place
     np.testing.assert_allclose(given.hidden[:, 0], own.hidden[:, 0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(given.hidden[:, 1, :4], own.hidden[:, 4, :4], rtol=1e-5, atol=1e-6)
 
 
 def test_a_full_memory_of_words_is_emptied(folder, encoder, monkeypatch):
