@@ -7,9 +7,10 @@
         --config.data.heldout_store=test/
     firth convert --from runs/elmo --to elmo/
 
-Arguments: `elmo.py:SIZE[,tokens=N]`. SIZE is tiny, small, medium or original; `tokens` are those of
-the text that is trained on, from which epochs are counted: 768,648,884 in the One Billion Word
-Benchmark. The text has one sentence a line, its tokens divided by spaces.
+Arguments: `elmo.py:SIZE[,length=N][,tokens=N]`. SIZE is tiny, small, medium or original; `length`
+is that of a window, 20; `tokens` are those of the text that is trained on, from which epochs are
+counted: 768,648,884 in the One Billion Word Benchmark. The text has one sentence a line, its tokens
+divided by spaces.
 
 tiny is for trying things out: some minutes on two cores. The released models took two weeks on
 three GPUs of 2017; `firth plan --config elmo.py:original --chips h100` says what it would be now.
@@ -32,7 +33,6 @@ from firth.models.elmo.bilm import size
 from firth.recipe import parse_arg
 
 BILLION_WORDS = 768_648_884
-LENGTH = 20
 # size -> (rows, epochs, steps between evaluations)
 TRAINING = {
     "tiny": (32, 3, 500),
@@ -43,11 +43,11 @@ TRAINING = {
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="original", tokens=0)
+    arg = parse_arg(arg, size="original", length=20, tokens=0)
     dimensions = size(arg.size)
     rows, epochs, every = TRAINING[arg.size]
     tokens = arg.tokens or (400_000 if arg.size == "tiny" else BILLION_WORDS)
-    epoch = max(tokens // (rows * LENGTH), 1)  # steps
+    epoch = max(tokens // (rows * arg.length), 1)  # steps
     c = common.pretraining(steps=epochs * epoch, batch_size=rows)  # rows are streams
 
     c.model = common.execution(
@@ -66,7 +66,7 @@ def get_config(arg=None):
     c.data = common.split_data(
         view="both_ways",
         shuffle=True,  # sentences, in another order each epoch
-        length=LENGTH,
+        length=arg.length,
         max_characters=50,
     )
 
@@ -77,10 +77,10 @@ def get_config(arg=None):
 
     c.optimizer = common.optimizer(
         name="adagrad",
-        initial_accumulator=1.0 / LENGTH**2,  # of a gradient times the length: 1
+        initial_accumulator=1.0 / arg.length**2,  # of a gradient times the length: 1
         weight_decay=0.0,
         decay_exclude=(),
-        clip_norm=10.0 / LENGTH,  # of a gradient times the length: 10
+        clip_norm=10.0 / arg.length,  # of a gradient times the length: 10
     )
     c.schedule = dict(name="constant", lr=0.2)
 

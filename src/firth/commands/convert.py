@@ -116,7 +116,8 @@ def main(argv: list[str]) -> int:
     if to_firth:
         write_firth(args.to, saved, args.overwrite)
     else:
-        card = card_for(saved, license=args.license or "", base_model=args.base_model or "")
+        given = dict(license=args.license or "", base_model=args.base_model or "")
+        card = None if saved.spec["family"] == "elmo" else card_for(saved, **given)
         write_published(args.to, saved, args.overwrite, card)
     print(summary(saved), file=sys.stderr)
     if not to_firth and lost:

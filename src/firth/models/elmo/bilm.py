@@ -56,6 +56,7 @@ class Config:
 
     causal: ClassVar[bool] = False
     stateful: ClassVar[bool] = True
+    reads_tokens: ClassVar[bool] = False  # but characters
     pooler: ClassVar[bool] = False
     head_activation: ClassVar[str] = ""
     classifier_hidden: ClassVar[str] = ""
