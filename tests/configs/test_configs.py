@@ -88,6 +88,7 @@ def test_every_shipped_recipe_is_tested_here():
         "bert.py",
         "distilbert.py",
         "electra.py",
+        "elmo.py",
         "feedforward.py",
         "finetune.py",
         "glove.py",

@@ -56,6 +56,7 @@ def test_every_family_has_all_three():
     families = {name.removesuffix(".py") for name in recipe.shipped()}
     others = {"adapt", "finetune", "maxent", "quickstart", *recipe.OWN_RUNS}
     papers = {
+        "elmo",
         "feedforward",
         "lstm",
         "rnn",

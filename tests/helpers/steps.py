@@ -41,6 +41,7 @@ FAMILIES = {  # name -> (recipe, changes)
         ADAM | {"model.embedding_size": 32, "model.scan": False},
     ),
     "rhn": ("rhn.py:tiny,length=16", ADAM | dict.fromkeys(EDGES, 0.1) | {"model.scan": False}),
+    "elmo": ("elmo.py:tiny,length=16", ADAM | {"model.cell_size": 64, "model.scan": False}),
     "feedforward": ("feedforward.py:tiny,length=16", {"model.num_layers": 1, "model.scan": False}),
 }
 

@@ -22,6 +22,11 @@ def tiny(family: str):
 
 def reason(family: str, objective: str) -> str:
     """Why this body cannot have this objective; "" if it can."""
+    if family == "elmo":
+        reads = "cannot train model.family='elmo', which reads the characters .*name=bilm"
+        return "" if objective == "bilm" else reads
+    if objective == "bilm":
+        return f"trains a model of two directions, model.family='elmo', not '{family}'"
     if objective == "finetune":
         return "has no task; use finetune.py"
     if family in CAUSAL:

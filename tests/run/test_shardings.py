@@ -39,6 +39,7 @@ CASES = [("bert", layout) for layout in LAYOUTS] + [
         "rnn": "data x tensor",
         "awd_lstm": "fsdp",
         "rhn": "fsdp",
+        "elmo": "fsdp",
         "feedforward": "tensor",
     }.items()
     for layout in (*FEW, third)

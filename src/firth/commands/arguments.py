@@ -294,6 +294,14 @@ def integers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list like -4,-3,-2,-1") from None
 
 
+def numbers(text: str) -> tuple[float, ...]:
+    """An argparse type: numbers separated by commas."""
+    try:
+        return tuple(float(item) for item in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list like 0,1.5,0") from None
+
+
 def names(text: str) -> list[str]:
     """An argparse type: names separated by commas."""
     return [name.strip() for name in text.split(",")]

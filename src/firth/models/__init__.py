@@ -15,6 +15,7 @@ FAMILIES = {
     "awd_lstm": "firth.models.recurrent.awd_lstm",
     "rhn": "firth.models.recurrent.rhn",
     "rnn": "firth.models.recurrent.elman",
+    "elmo": "firth.models.elmo.bilm",
     "feedforward": "firth.models.feedforward.nplm",
 }
 # The names of families in transformers (`model_type`), where they differ from those here.

@@ -14,6 +14,7 @@ from firth.layers.transformer import dense, edge_initializer
 HEADS = {
     "mlm": "firth.models.heads:MaskedWord",
     "lm": "firth.models.heads:NextWord",
+    "bilm": "firth.models.elmo.head:BothNeighbours",
     "nsp": "firth.models.heads:TextPair",
     "sop": "firth.models.heads:TextPair",
     "rtd": "firth.models.heads:ReplacedToken",

@@ -126,7 +126,7 @@ class Heldout(Evaluator):
                 real = rows["weight"] > 0
                 columns.append((rows["example"][real], rows["logits"][real], labels[real]))
         means = pairs.means(total)
-        for term in ("mlm", "lm"):
+        for term in ("mlm", "lm", "forward", "backward"):
             if f"{term}_loss" in means:
                 means[f"{term}_perplexity"] = float(np.exp(means[f"{term}_loss"]))
         if not task:

@@ -38,6 +38,7 @@ from firth.weights.read import Saved, read_model
 RECIPES = {
     "mlm": "bert.py",
     "clm": "gpt2.py",
+    "bilm": "elmo.py",
     "plm": "xlnet.py",
     "rtd": "electra.py",
     "distill": "distilbert.py",
@@ -307,10 +308,18 @@ def _misfit(name: str, error: TypeError) -> str:
 
 
 def _check_direction(name: str, bidirectional: bool | None, body: dict | None):
-    """Raise FirthError if the body is causal and the objective bidirectional, or vice versa."""
+    """Raise FirthError if the body is causal and the objective bidirectional, or vice versa.
+
+    A body that reads characters (ELMo's) has an objective of its own.
+    """
+    module = family(body["family"]) if body else None
+    if body and not getattr(module.Config, "reads_tokens", True) and name != "bilm":
+        raise FirthError(
+            f"objective {name!r} cannot train model.family={body['family']!r}, which reads the "
+            "characters of words; use objective.name=bilm"
+        )
     if bidirectional is None or not body:
         return
-    module = family(body["family"])
     causal = module.Config.causal
     if causal == bidirectional:
         sees = "only the tokens before each" if causal else "both sides of every token"

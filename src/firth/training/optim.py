@@ -143,7 +143,9 @@ SCHEDULES = {
 
 # --------------------------------------------------------------------------------- optimisers
 
-MOMENTS = ("b1", "b2", "eps", "bias_correction")  # the fields of Adam and LAMB
+MOMENTS = ("b1", "b2", "eps", "bias_correction")
+# name of an optimiser -> the fields that it needs
+FIELDS = {"adamw": MOMENTS, "lamb": MOMENTS, "adagrad": ("initial_accumulator",), "sgd": ()}
 
 
 def create_optimizer(
@@ -151,8 +153,9 @@ def create_optimizer(
 ) -> optax.GradientTransformation:
     """Build the chain (L2,) clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
 
-    `spec` holds: `name` ("adamw", "lamb", or "sgd", whose direction is the gradient), `b1`, `b2`,
-    `eps`, `bias_correction` (those four not for "sgd"), `weight_decay`, `decay_exclude` (regular
+    `spec` holds: `name` ("adamw", "lamb", "adagrad", or "sgd", whose direction is the gradient),
+    `b1`, `b2`, `eps`, `bias_correction` (those four for "adamw" and "lamb"), `initial_accumulator`
+    (for "adagrad"), `weight_decay`, `decay_exclude` (regular
     expressions on parameter paths), `l2` (a decay as part of the loss, before all else; optional),
     `clip_norm` (0: off),
     `multipliers` (pairs of expression and factor; the first match counts), `freeze` (expressions;
@@ -164,19 +167,25 @@ def create_optimizer(
     Raises FirthError for an unknown optimiser and for an invalid expression; on `init`, for an
     expression of `multipliers` or `freeze` that matches no parameter.
     """
-    if spec.name not in ("adamw", "lamb", "sgd"):
-        raise FirthError(f"optimizer.name={spec.name!r} is unknown; choose adamw, lamb or sgd")
-    if spec.name != "sgd" and (missing := [name for name in MOMENTS if name not in spec]):
+    if spec.name not in FIELDS:
+        *known, last = FIELDS
+        raise FirthError(
+            f"optimizer.name={spec.name!r} is unknown; choose {', '.join(known)} or {last}"
+        )
+    needed = FIELDS[spec.name]
+    if missing := [name for name in needed if name not in spec]:
         raise FirthError(
             f"optimizer.name={spec.name!r} needs optimizer.{missing[0]}, which this recipe lacks; "
-            f"write a recipe of your own with {', '.join(MOMENTS)}"
+            f"write a recipe of your own with {', '.join(needed)}"
         )
     _check_expressions(spec)
     decayed = path_mask(spec.decay_exclude, invert=True)
     parts = [optax.add_decayed_weights(spec.l2)] if spec.get("l2") else []
     if spec.clip_norm:
         parts.append(optax.clip_by_global_norm(spec.clip_norm))
-    if spec.name != "sgd":
+    if spec.name == "adagrad":
+        parts.append(scale_by_adagrad(spec.initial_accumulator))
+    if needed == MOMENTS:
         parts.append(scale_by_adam(spec.b1, spec.b2, spec.eps, spec.bias_correction))
     if spec.weight_decay:
         parts.append(optax.add_decayed_weights(spec.weight_decay, mask=decayed))
@@ -274,6 +283,29 @@ def scale_by_adam(b1: float, b2: float, eps: float, bias_correction: bool):
         c2 = 1 - b2**count if bias_correction else 1.0
         updates = jax.tree.map(lambda m, v: (m / c1) / (jnp.sqrt(v / c2) + eps), mu, nu)
         return updates, optax.ScaleByAdamState(count, mu, nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def scale_by_adagrad(initial: float):
+    """Adagrad's direction g / sqrt(initial + sum of g^2), as TensorFlow 1 has it, without epsilon.
+
+    (Duchi et al. 2011, section 1.3; tf.train.AdagradOptimizer.) A parameter that never had a
+    gradient does not move, even with `initial` 0.
+    """
+
+    def init(params):
+        return optax.ScaleByRssState(jax.tree.map(lambda p: jnp.full_like(p, initial), params))
+
+    def update(grads, state, params=None):
+        del params
+        sums = jax.tree.map(lambda g, s: s + g * g, grads, state.sum_of_squares)
+        updates = jax.tree.map(
+            lambda g, s: g / jnp.sqrt(jnp.where(s > 0, s, 1.0)),
+            grads,
+            sums,
+        )
+        return updates, optax.ScaleByRssState(sums)
 
     return optax.GradientTransformation(init, update)
 

@@ -38,6 +38,10 @@ RULES = (
     # [inputs, gates, hidden] of recurrent layers. Cut over `tensor`, the state would be gathered in
     # every step, and with `fsdp` XLA (jax 0.10.2) gives Elman's embeddings another gradient.
     (r"stack/(\w+/)?(input|recurrent)(_\d+)?$", P("fsdp", None, None)),
+    (r"(forward|backward)/layer_\d+/kernel$", P("fsdp", None, None)),  # ELMo's, alike
+    (r"(forward|backward)/layer_\d+/project$", P("fsdp", None)),
+    (r"(highway_\d+_(carry|transform)|words/projection)/kernel$", P("fsdp", None)),
+    (r"bilm/table$", P("tensor", "fsdp")),
     (r"lm/(softmax|classes)$", P("fsdp", "tensor")),
     (r"segment_embedding$", P(None, "tensor", None)),
     (r"mask_embedding$", P(None, None, "fsdp")),
@@ -49,6 +53,7 @@ RULES = (
 REPLICATED = (
     r"(bias|scale)(_\d+)?$",  # vectors as wide as the model: too small to be worth a gather
     r"(^|/)(step|count|skipped|losses)$",
+    r"words/(embedding|filters_\d+_kernel)$",  # characters: some hundred rows, or fewer
     r"^plateau/\w+$",  # its numbers, beside parameters
 )
 

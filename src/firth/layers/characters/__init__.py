@@ -1,0 +1,1 @@
+"""Words from their characters."""
