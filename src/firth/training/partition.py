@@ -48,7 +48,7 @@ RULES = (
 )
 REPLICATED = (
     r"(bias|scale)(_\d+)?$",  # vectors as wide as the model: too small to be worth a gather
-    r"(^|/)(step|count|skipped|losses)$",
+    r"(^|/)(step|count|skipped|losses|stage)$",
     r"^plateau/\w+$",  # its numbers, beside parameters
 )
 
