@@ -35,8 +35,8 @@ Departures from the paper and its code:
 - Rates of pretraining: the code has lower ones for lower layers; here all are alike.
 - Rates of the language model: the code has 1/6, 1/3 and 1 for three layers; here 1/2.6, as the
   paper. The embeddings, which are the softmax, have half the top layer's, as the code.
-- Stages: the code trains the head, then the top layer too, then all. Here a layer more each epoch,
-  as the paper, with the paper's triangle (a tenth, 32), where the code's is a third or an eighth, 8.
+- Stages: the code trains the head, then the top layer too, then all, with other triangles. Here a
+  layer more each epoch, with a triangle as the paper's.
 - Norms: the code has batch normalisation in the classifier, here layer normalisation, which needs
   no running statistics.
 - Long texts: the code reads all of a text and pools its last 1,400 tokens; here the first 1,400.

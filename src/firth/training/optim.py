@@ -366,8 +366,8 @@ def depths(tree):
     layers = len(numbers) + stacked
     if not layers:
         raise FirthError(
-            "optimizer.layer_decay and unfreeze_epochs go by layers, but this body has no layers of "
-            "its own (ALBERT)"
+            "optimizer.layer_decay and unfreeze_epochs go by layers, but this body has no layers of"
+            " its own (ALBERT)"
         )
 
     def depth(path, leaf):
