@@ -6,8 +6,8 @@
     firth train --config awd_lstm.py:medium --workdir runs/awd --config.data.store=ptb/train/ \\
         --config.data.heldout_store=ptb/valid/
 
-Arguments: `awd_lstm.py:SIZE[,length=N][,tokens=N][,finetune=DIR]`. SIZE is tiny or medium, the
-paper's; `length` is that of a window, 70 by default; `tokens` are those of the text that is trained
+Arguments: `awd_lstm.py:SIZE[,length=N][,tokens=N][,finetune=DIR]`. SIZE is tiny, small or medium,
+the paper's; `length` is that of a window, 70 by default; `tokens` are those of the text that is trained
 on, ends of sentences included: 929,589 on the Penn Treebank. `finetune=runs/awd` begins with the
 weights of a run and averages from the first step on, until the held-out loss no longer falls: the
 second stage of the released code.

@@ -113,7 +113,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         check_fused()
 
     # --------------------------------------------------------------------- state, restore
-    program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh)
+    program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh, run.stages)
     if job.leads():
         recorded.record(config, workdir)  # recorded only once all parts are built
     saves = open_checkpoints(
@@ -152,7 +152,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     catch_sigterm(stop, stack)
     for line in run.overview:
         bar.say(line)
-    ending.say_length(config, saves, start, run.steps, meta.get("steps", run.steps), bar)
+    ending.say_length(config, saves, start, run, meta.get("steps", run.steps), bar)
     announce(config, run, program, mesh, bar)
     forecast = Forecast(bar, clock, end)
 

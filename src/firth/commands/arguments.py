@@ -174,12 +174,12 @@ def check_options(args: Sequence[str], known: Collection[str]) -> None:
             raise FirthError(f"there is no option {name}{suggest(name, long)}")
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add `--model`."""
+def add_model(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add `--model`, whose help ends with `more`."""
     parser.add_argument(
         "--model",
         required=True,
-        help="published or Firth directory, workdir, hf:org/name or minilm",
+        help=f"published or Firth directory, workdir, hf:org/name or minilm{more}",
     )
 
 

@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     add("--json", action="store_true", help="print one JSON object")
     add("--workdir", help="the folder of a run of `firth train`")
     add("--step", type=whole, help="checkpoint (default: the best, else the newest)")
-    add("--model", help="published or Firth directory, workdir, or hf:org/name")
+    add("--model", help="published or Firth directory, workdir, or hf:org/name; A,B: mean")
     add("--models", type=names, help="language models to compare and to mix, A,B,...")
     add("--data", help="a labelled .csv, .tsv or .jsonl; - for stdin; with --models a store")
     add("--tune", help="with --models: the store that tunes the weights of mixtures (else equal)")
@@ -125,7 +125,7 @@ def _compare(args, given: list[str], changes: list[str]):
 
 def _measure_file(args):
     from firth.data.tasks.rows import Rows
-    from firth.inference.encoder import load
+    from firth.inference.predictions.average import load_classifier
     from firth.inference.predictions.classifier import warn_of_cut
     from firth.inference.predictions.evaluate import Gold, evaluate
     from firth.inference.predictions.layout import Layout, output_format
@@ -141,7 +141,7 @@ def _measure_file(args):
     label = rows.label(args.label)
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
-    classifier = load(args.model, dtype=args.dtype).classifier
+    classifier = load_classifier(args.model, args.dtype)
     say_dtype(classifier.encoder)
     gold, layout, parts = Gold(classifier, label), Layout(kind, rows, classifier.labels), []
 

@@ -9,7 +9,7 @@ import sys
 from firth.commands.arguments import Parser, add_model, add_texts, check_output, say_dtype
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
-from firth.inference.encoder import load
+from firth.inference.predictions.average import load_classifier
 from firth.inference.predictions.classifier import warn_of_cut
 from firth.inference.predictions.layout import Layout, output_format
 from firth.inference.predictions.output import Partial, Stream, identity, write_predictions
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
         "the score of a regression. The output has the rows of the input, in their order.",
     )
     add = parser.add_argument
-    add_model(parser)
+    add_model(parser, "; A,B for the mean of two")
     add("--input", required=True, help=".txt (a text or pair a line), .csv, .tsv, .jsonl; - stdin")
     add("--output", required=True, help="the .csv, .tsv or .jsonl file to write; - for stdout")
     add("--overwrite", action="store_true", help="replace a complete output")
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
             raise FirthError(f"--output {output} is the input; write another file")
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
-    classifier = load(args.model, dtype=args.dtype).classifier
+    classifier = load_classifier(args.model, args.dtype)
     say_dtype(classifier.encoder)
     layout = Layout(kind, rows, classifier.labels)
     total = rows.count(layout.check)

@@ -135,6 +135,7 @@ def _push(
 def _check_model(encoder: "Encoder"):
     source, name = encoder.saved.source, encoder.saved.spec["family"]
     config = encoder.model.encoder.config
+    encoder.check_direction()
     if not getattr(config, "causal", False):
         raise FirthError(
             f"{source}: {name} sees a text from both sides and predicts masked words: use "

@@ -108,6 +108,7 @@ def kind_of(encoder: Encoder | NgramLM) -> str:
     if isinstance(encoder, NgramLM):
         return encoder.kind
     heads = encoder.model.heads
+    encoder.check_direction()
     if "lm" in heads and encoder.model.encoder.config.causal:
         return "causal"
     if "lm" in heads and hasattr(encoder.model.encoder, "two_streams"):

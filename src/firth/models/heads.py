@@ -8,7 +8,13 @@ import abc
 
 from firth import registry
 from firth.layers.class_softmax import ClassSoftmaxHead
-from firth.layers.heads import ClassifierHead, LanguageModelHead, MaskedLMHead, TokenHead
+from firth.layers.heads import (
+    ClassifierHead,
+    ConcatClassifierHead,
+    LanguageModelHead,
+    MaskedLMHead,
+    TokenHead,
+)
 from firth.layers.transformer import dense, edge_initializer
 
 HEADS = {
@@ -140,6 +146,8 @@ class Label(Head):
     def build(self, model, name):
         """The family's classifier."""
         c = model.encoder.config
+        if c.classifier_pooling == "concat":
+            return ConcatClassifierHead(c, model.num_labels, model.classifier_dropout, name=name)
         return ClassifierHead(
             c, model.num_labels, model.classifier_dropout, c.classifier_hidden, name=name
         )
@@ -151,7 +159,7 @@ class Label(Head):
 
 def classifies_pooled(config) -> bool:
     """Whether the classifier of a family (by its Config) reads the pooled output."""
-    return not config.classifier_hidden and config.classifier_pooling != "last"
+    return not config.classifier_hidden and config.classifier_pooling not in ("last", "concat")
 
 
 def find_head(name: str) -> Head:

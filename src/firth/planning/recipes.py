@@ -31,7 +31,7 @@ def _overview(name: str) -> dict:
     config, path = recipe.read_recipe(name), recipe.SHIPPED / name
     arguments = annotations.arguments(path)
     body = config.model.get("family")
-    sizes = _sizes(name, body) if body and "size" in arguments else ()
+    sizes = _sizes(name, body) if body and next(iter(arguments), "") == "size" else ()
     named = [size for size in sizes if not MINIATURE.fullmatch(size)]
     return {
         "recipe": name,

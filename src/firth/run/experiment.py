@@ -32,7 +32,9 @@ from firth.objectives.objective import Objective, Sources
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer
 from firth.training import partition
+from firth.training.unfreezing.gradual import stage_begins
 from firth.weights.read import Saved, read_model
+from firth.weights.transfer.vocabulary import transfer_vocabulary
 
 # The recipe that shows the section of each objective.
 RECIPES = {
@@ -74,6 +76,7 @@ class Experiment:
     initial: dict = dataclasses.field(default_factory=dict)
     stores: tuple[Store, ...] = ()  # sources of the batches
     fresh: tuple[str, ...] = ()  # expressions for parameters of the body that the weights lack
+    stages: tuple[int, ...] = ()  # the first steps of those of gradual unfreezing
     overview: tuple[str, ...] = ()
     baselines: dict[str, Baseline] = dataclasses.field(default_factory=dict)
 
@@ -109,7 +112,9 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         )
     store = open_store(data.store)
     tokenizer = store.tokenizer()
-    if config.model.get("from_init"):
+    if initial and config.get("transfer_vocabulary"):
+        initial = transfer_vocabulary(initial, tokenizer)
+    elif config.model.get("from_init"):
         _check_tokenizer(data.store, tokenizer, initial)
     spec = model_spec(config, initial, tokenizer, store.token_counts)
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
@@ -136,13 +141,14 @@ def _pretraining(config, initial, own, cache) -> Experiment:
             config.eval.batch_size, limit=config.eval.batches, **own
         )
     train = create_view(data, Source(store, tokenizer, config.seed, train_documents, cache))
+    per_epoch = train.steps_per_epoch(config.batch_size)
+    steps = config.steps or max(round(config.epochs * per_epoch), 1)
     return Experiment(
         model=create_model(spec, objective),
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
-        steps=config.steps
-        or max(round(config.epochs * train.steps_per_epoch(config.batch_size)), 1),
+        steps=steps,
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every,
@@ -158,7 +164,8 @@ def _check_tokenizer(store: str, tokenizer: Tokenizer, initial: Saved | None) ->
     if own and own.digest != tokenizer.digest:
         raise FirthError(
             f"data.store={store} was made with another tokenizer than that of the weights in "
-            f"{initial.source}; prepare it again with --tokenizer={initial.source}"
+            f"{initial.source}; prepare it again with --tokenizer={initial.source}, or "
+            "move the weights to its words: --config.transfer_vocabulary=True"
         )
 
 
@@ -208,12 +215,14 @@ def _finetuning(config, initial, own) -> Experiment:
     first_dev = next(split for split in splits if split.startswith("dev"))
     objective = create_objective(config.objective, tokenizer, task, body=spec)
     best = config.checkpoint.best
+    model = create_model(spec, objective, num_labels=max(len(task.labels), 1))
+    steps = config.steps or max(round(config.epochs * per_epoch), 1)
     return Experiment(
-        model=create_model(spec, objective, num_labels=max(len(task.labels), 1)),
+        model=model,
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
-        steps=config.steps or max(round(config.epochs * per_epoch), 1),
+        steps=steps,
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
@@ -221,6 +230,9 @@ def _finetuning(config, initial, own) -> Experiment:
         task=task,
         initial=_initial(initial, objective, spec),
         fresh=fresh,
+        stages=stage_begins(
+            config.get("unfreeze_epochs", 0.0), per_epoch, model.encoder.config.num_layers, steps
+        ),
         overview=tuple(overview(task, splits, truncated, data.length, bool(task.dev_splits))),
         baselines=baselines(task, splits),
     )

@@ -160,9 +160,9 @@ def create_optimizer(
     `clip_norm` (0: off),
     `multipliers` (pairs of expression and factor; the first match counts), `freeze` (expressions;
     those parameters get no update and no moments), and optionally `layer_decay` with
-    `legacy_layer_decay` (see `scale_by_depth`). `frozen` holds further expressions to freeze.
-    `fresh` holds expressions for parameters that are trained even if another expression freezes
-    them.
+    `legacy_layer_decay` and `layer_decay_exclude` (see `scale_by_depth`). `frozen` holds further
+    expressions to freeze. `fresh` holds expressions for parameters that are trained even if another
+    expression freezes them.
 
     Raises FirthError for an unknown optimiser and for an invalid expression; on `init`, for an
     expression of `multipliers` or `freeze` that matches no parameter.
@@ -194,7 +194,13 @@ def create_optimizer(
     if spec.multipliers:
         parts.append(scale_by_path(spec.multipliers))
     if spec.get("layer_decay", 1.0) != 1.0:
-        parts.append(scale_by_depth(spec.layer_decay, spec.get("legacy_layer_decay", False)))
+        parts.append(
+            scale_by_depth(
+                spec.layer_decay,
+                spec.get("legacy_layer_decay", False),
+                spec.get("layer_decay_exclude", ()),
+            )
+        )
     chain = optax.chain(*parts or [optax.identity()])  # plain gradient descent has no parts
     if frozen := frozen_patterns(spec, frozen):
         chain = optax.chain(
@@ -216,10 +222,11 @@ def _check_expressions(spec):
             f"optimizer.multipliers={spec.multipliers!r} should hold pairs of an expression and a "
             "factor, as in (('layer_0/', 0.5),)"
         )
-    for field in ("decay_exclude", "freeze", "multipliers"):
-        if isinstance(spec[field], str):
-            raise FirthError(f"optimizer.{field}={spec[field]!r} should be a tuple of expressions")
-        for entry in spec[field]:
+    for field in ("decay_exclude", "freeze", "multipliers", "layer_decay_exclude"):
+        entries = spec.get(field, ())
+        if isinstance(entries, str):
+            raise FirthError(f"optimizer.{field}={entries!r} should be a tuple of expressions")
+        for entry in entries:
             pattern = entry[0] if field == "multipliers" else entry
             try:
                 re.compile(pattern)
@@ -349,44 +356,61 @@ def scale_by_path(multipliers):
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-def scale_by_depth(decay: float, legacy: bool = False):
+def scale_by_depth(decay: float, legacy: bool = False, exclude: tuple[str, ...] = ()):
     """Layer-wise learning rates: `decay` ** (number of levels below the heads).
 
-    As in the fine-tuning of ELECTRA (Clark et al. 2020, appendix B) and XLNet: the top layer gets
-    `decay`, each layer below one factor more, the embeddings one more than the bottom layer. The
-    released ELECTRA code (`legacy`; google-research/electra issues 51 and 64) applies one factor
-    more everywhere below the heads. Raises FirthError for a body without layers of its own.
+    As in the fine-tuning of ULMFiT (Howard and Ruder 2018, section 3.2: 1/2.6), ELECTRA (Clark et
+    al. 2020, appendix B) and XLNet: the top layer gets `decay`, each layer below one factor more,
+    the embeddings one more than the bottom layer. The released ELECTRA code (`legacy`;
+    google-research/electra issues 51 and 64) applies one factor more everywhere below the heads.
+    Parameters whose paths an expression of `exclude` matches keep their rate. Raises FirthError for
+    a body without layers of its own.
     """
+    excluded = [re.compile(pattern) for pattern in exclude]
 
-    def factor(path, leaf, layers, stacked):
-        if not path.startswith("encoder/") or re.search(r"/(pooler|final_norm)/", path):
+    def factor(path, depth):
+        if not np.any(depth) or any(pattern.search(path) for pattern in excluded):
             return 1.0
-        number = re.search(r"/layer_(\d+)/", path)
-        if is_stacked(path):
-            first = layers - stacked
-            exponent = np.arange(layers - first, 0, -1)
-            exponent = exponent.reshape(-1, *[1] * (leaf.ndim - 1))
-        else:
-            exponent = layers - int(number[1]) if number else layers + 1
-        return decay ** (exponent + legacy)
+        return decay ** (depth + legacy)
 
     def update(updates, state, params=None):
         del params
-        numbers, stacked = set(), 0
-        for path, leaf in jax.tree_util.tree_flatten_with_path(updates)[0]:
-            path = leaf_path(path)
-            if not path.startswith("encoder/"):
-                continue
-            if number := re.search(r"/layer_(\d+)/", path):
-                numbers.add(int(number[1]))
-            if is_stacked(path):
-                stacked = leaf.shape[0]
-        layers = len(numbers) + stacked
-        if not layers:
-            raise FirthError("optimizer.layer_decay: this body has no layers of its own (ALBERT)")
-        return map_with_path(lambda p, u: u * factor(p, u, layers, stacked), updates), state
+        scaled = map_with_path(lambda p, u, d: u * factor(p, d), updates, depths(updates))
+        return scaled, state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def depths(tree):
+    """How many levels below the heads each parameter is: a tree of int or, where stacked, arrays.
+
+    Heads, the pooler and a final norm are at 0, the top layer at 1, the embeddings one level below
+    the bottom layer. An array is [layers, 1, ...], to be broadcast over its parameter. Raises
+    FirthError for a body without layers of its own.
+    """
+    numbers, stacked = set(), 0
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        path = leaf_path(path)
+        if path.startswith("encoder/") and (number := re.search(r"/layer_(\d+)/", path)):
+            numbers.add(int(number[1]))
+        if path.startswith("encoder/") and is_stacked(path):
+            stacked = leaf.shape[0]
+    layers = len(numbers) + stacked
+    if not layers:
+        raise FirthError(
+            "optimizer.layer_decay and unfreeze_epochs go by layers, but this body has no layers of"
+            " its own (ALBERT)"
+        )
+
+    def depth(path, leaf):
+        if not path.startswith("encoder/") or re.search(r"/(pooler|final_norm)/", path):
+            return 0
+        if is_stacked(path):
+            return np.arange(stacked, 0, -1).reshape(-1, *[1] * (leaf.ndim - 1))
+        number = re.search(r"/layer_(\d+)/", path)
+        return layers - int(number[1]) if number else layers + 1
+
+    return map_with_path(depth, tree)
 
 
 def named_leaves(tree) -> list[str]:

@@ -52,8 +52,8 @@ RULES = (
 )
 REPLICATED = (
     r"(bias|scale)(_\d+)?$",  # vectors as wide as the model: too small to be worth a gather
-    r"(^|/)(step|count|skipped|losses)$",
     r"words/(embedding|filters_\d+_kernel)$",  # characters: some hundred rows, or fewer
+    r"(^|/)(step|count|skipped|losses|stage)$",
     r"^plateau/\w+$",  # its numbers, beside parameters
 )
 

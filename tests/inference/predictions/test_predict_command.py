@@ -12,6 +12,7 @@ import pytest
 from firth import cli
 from firth.commands import predict as verb
 from firth.inference import encoder
+from firth.inference.predictions import average
 
 TEXTS = ["the cat sat", "a dog ran , and sat", "fish"]
 once = functools.cache(lambda source, dtype, load=encoder.load: load(source, dtype=dtype))
@@ -20,7 +21,7 @@ once = functools.cache(lambda source, dtype, load=encoder.load: load(source, dty
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """An empty folder, and models that stay loaded and compiled."""
-    for module in (verb, encoder):
+    for module in (average, encoder):
         monkeypatch.setattr(module, "load", lambda source, *, dtype=None: once(source, dtype))
     monkeypatch.chdir(tmp_path)
 

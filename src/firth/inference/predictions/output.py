@@ -20,6 +20,7 @@ from flax.traverse_util import flatten_dict
 
 from firth.data.tasks.rows import Row, Rows
 from firth.errors import FirthError
+from firth.inference.predictions.average import Average
 from firth.inference.predictions.classifier import Classifier, predict_rows
 from firth.inference.predictions.layout import Layout
 from firth.inference.predictions.reading import Reading
@@ -193,7 +194,10 @@ def identity(
 
 
 def digest_of(classifier: Classifier) -> str:
-    """A digest of everything in a model that decides its predictions."""
+    """A digest of everything in a model, or in those of a mean, that decides its predictions."""
+    if isinstance(classifier, Average):
+        parts = [digest_of(part) for part in classifier.parts]
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
     saved, tokenizer = classifier.encoder.saved, classifier.encoder.tokenizer
     said = [saved.spec, classifier.labels, tokenizer.digest]
     digest = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16)
