@@ -32,7 +32,7 @@ from firth.configs import common
 from firth.models.elmo.bilm import size
 from firth.recipe import parse_arg
 
-BILLION_WORDS = 768_648_884
+BILLION_WORDS = 768.648884e6
 # size -> (rows, epochs, steps between evaluations)
 TRAINING = {
     "tiny": (32, 3, 500),
@@ -46,8 +46,8 @@ def get_config(arg=None):
     arg = parse_arg(arg, size="original", length=20, tokens=0)
     dimensions = size(arg.size)
     rows, epochs, every = TRAINING[arg.size]
-    tokens = arg.tokens or (400_000 if arg.size == "tiny" else BILLION_WORDS)
-    epoch = max(tokens // (rows * arg.length), 1)  # steps
+    tokens = arg.tokens or (0.4e6 if arg.size == "tiny" else BILLION_WORDS)
+    epoch = max(int(tokens / (rows * arg.length)), 1)  # steps
     c = common.pretraining(steps=epochs * epoch, batch_size=rows)  # rows are streams
 
     c.model = common.execution(

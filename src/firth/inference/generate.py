@@ -137,9 +137,10 @@ def _check_model(encoder: "Encoder"):
     config = encoder.model.encoder.config
     encoder.check_direction()
     if not getattr(config, "causal", False):
+        masked = " and predicts masked words: use `firth fill`"
         raise FirthError(
-            f"{source}: {name} sees a text from both sides and predicts masked words: use "
-            "`firth fill`"
+            f"{source}: {name} sees a text from both sides"
+            + (masked if getattr(config, "reads_tokens", True) else ", so it cannot go on with one")
         )
     if not hasattr(encoder.model.encoder, "extend") and not is_stateful(config):
         raise FirthError(f"{source}: generating with the family {name} is not supported")

@@ -42,7 +42,7 @@ class BidirectionalLM(Objective):
         if not hasattr(family(body["family"]).Body, "read"):
             raise FirthError(
                 f"objective.name='bilm' trains a model of two directions, model.family='elmo', not "
-                f"{body['family']!r}"
+                f"{body['family']!r}; use the recipe elmo.py"
             )
         places = body.get("max_characters", family(body["family"]).Config.max_characters)
         return cls(**fields, words=body["vocab_size"], max_characters=places)

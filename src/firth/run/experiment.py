@@ -296,6 +296,12 @@ def create_objective(
     fields = dict(spec)
     name = fields.pop("name")
     kind = registry.resolve("objective.name", name, OBJECTIVES)
+    reads_tokens = not body or getattr(family(body["family"]).Config, "reads_tokens", True)
+    if not reads_tokens and name != "bilm" and name in OBJECTIVES:
+        raise FirthError(
+            f"objective {name!r} cannot train model.family={body['family']!r}, which reads the "
+            "characters of words; use objective.name=bilm"
+        )
     fields.pop("static", None)  # the train step reads it: it decides the key of the corruption
     if isinstance(kind.bidirectional, bool | None):  # else its fields decide
         _check_direction(name, kind.bidirectional, body)
@@ -320,18 +326,10 @@ def _misfit(name: str, error: TypeError) -> str:
 
 
 def _check_direction(name: str, bidirectional: bool | None, body: dict | None):
-    """Raise FirthError if the body is causal and the objective bidirectional, or vice versa.
-
-    A body that reads characters (ELMo's) has an objective of its own.
-    """
-    module = family(body["family"]) if body else None
-    if body and not getattr(module.Config, "reads_tokens", True) and name != "bilm":
-        raise FirthError(
-            f"objective {name!r} cannot train model.family={body['family']!r}, which reads the "
-            "characters of words; use objective.name=bilm"
-        )
+    """Raise FirthError if the body is causal and the objective bidirectional, or vice versa."""
     if bidirectional is None or not body:
         return
+    module = family(body["family"])
     causal = module.Config.causal
     if causal == bidirectional:
         sees = "only the tokens before each" if causal else "both sides of every token"
