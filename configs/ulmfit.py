@@ -63,7 +63,9 @@ def get_config(arg=None):
     )
     if arg.stage not in STAGES:
         raise FirthError(f"ulmfit.py has no stage {arg.stage!r}{suggest(arg.stage, STAGES)}")
-    return classifier(arg) if arg.stage == "classifier" else language_model(arg)
+    if arg.stage != "classifier":
+        return language_model(arg)
+    return classifier(arg)
 
 
 def language_model(arg):
