@@ -222,6 +222,24 @@ def add_dtype(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def load_classifier(source: str, dtype: str | None):
+    """The `firth.inference.predictions.classifier.TextClassifier` of a model.
+
+    Raises FirthError for a model that cannot label texts.
+    """
+    from firth.models.logistic.files import is_logistic
+
+    if is_logistic(source):
+        from firth.inference.predictions.linear import LinearClassifier
+
+        return LinearClassifier(source, dtype)
+    from firth.inference.encoder import load
+
+    classifier = load(source, dtype=dtype).classifier
+    say_dtype(classifier.encoder)
+    return classifier
+
+
 def say_dtype(encoder) -> None:
     """Say in a line on stderr that `--dtype=bfloat16` is no faster, where that is so."""
     from firth.inference.execution.bfloat16 import not_faster

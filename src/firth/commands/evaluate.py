@@ -14,8 +14,8 @@ from firth.commands.arguments import (
     add_texts,
     check_output,
     integers,
+    load_classifier,
     names,
-    say_dtype,
     whole,
 )
 from firth.errors import FirthError
@@ -125,7 +125,6 @@ def _compare(args, given: list[str], changes: list[str]):
 
 def _measure_file(args):
     from firth.data.tasks.rows import Rows
-    from firth.inference.encoder import load
     from firth.inference.predictions.classifier import warn_of_cut
     from firth.inference.predictions.evaluate import Gold, evaluate
     from firth.inference.predictions.layout import Layout, output_format
@@ -141,8 +140,7 @@ def _measure_file(args):
     label = rows.label(args.label)
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
-    classifier = load(args.model, dtype=args.dtype).classifier
-    say_dtype(classifier.encoder)
+    classifier = load_classifier(args.model, args.dtype)
     gold, layout, parts = Gold(classifier, label), Layout(kind, rows, classifier.labels), []
 
     def check(row):

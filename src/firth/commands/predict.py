@@ -6,10 +6,9 @@ firth predict --model runs/snippets --input new.csv --output labelled.csv
 import os
 import sys
 
-from firth.commands.arguments import Parser, add_model, add_texts, check_output, say_dtype
+from firth.commands.arguments import Parser, add_model, add_texts, check_output, load_classifier
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
-from firth.inference.encoder import load
 from firth.inference.predictions.classifier import warn_of_cut
 from firth.inference.predictions.layout import Layout, output_format
 from firth.inference.predictions.output import Partial, Stream, identity, write_predictions
@@ -21,8 +20,9 @@ def main(argv: list[str]) -> int:
     """`firth predict`."""
     parser = Parser(
         prog="firth predict",
-        description="Label texts by a fine-tuned model: a label and the probability of each, or "
-        "the score of a regression. The output has the rows of the input, in their order.",
+        description="Label texts by a fine-tuned model or a logistic regression: a label and the "
+        "probability of each, or the score of a regression. The output has the rows of the input, "
+        "in their order.",
     )
     add = parser.add_argument
     add_model(parser)
@@ -41,8 +41,7 @@ def main(argv: list[str]) -> int:
             raise FirthError(f"--output {output} is the input; write another file")
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
-    classifier = load(args.model, dtype=args.dtype).classifier
-    say_dtype(classifier.encoder)
+    classifier = load_classifier(args.model, args.dtype)
     layout = Layout(kind, rows, classifier.labels)
     total = rows.count(layout.check)
     if args.output == "-":
