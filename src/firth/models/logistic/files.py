@@ -24,8 +24,11 @@ def is_logistic(folder: str | os.PathLike) -> bool:
     return (Path(folder) / TABLES).is_file()
 
 
-def save(model: Logistic, folder: Path, **spec) -> None:
-    """Write a model; `spec` says more about it in model.json. The weights appear whole or not."""
+def save(model: Logistic, folder: Path, best: str = "", **spec) -> None:
+    """Write a model. The weights appear whole or not.
+
+    `best` is the metric that chose it, and `spec` says more about it in model.json.
+    """
     names = "\n".join(model.names).encode()
     tensors = {
         "names": np.frombuffer(names, np.uint8),
@@ -39,7 +42,7 @@ def save(model: Logistic, folder: Path, **spec) -> None:
     temporary = folder / f".{TABLES}.{os.getpid()}"
     try:
         safetensors.numpy.save_file(tensors, temporary)
-        whole = {"firth": VERSION, "model": spec, "labels": model.labels}
+        whole = {"firth": VERSION, "model": spec, "labels": model.labels, "best": best}
         whole["sha256"] = sha256(temporary)
         write_text(folder / NAME, json.dumps(whole, indent=2) + "\n")
         shutil.copymode(folder / NAME, temporary)  # safetensors gives no one else the right to read

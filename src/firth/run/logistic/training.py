@@ -71,6 +71,7 @@ def _train(config, workdir: Path) -> dict[str, float]:
     for line in overview(task, splits, {}, 0, bool(task.dev_splits)):
         log.info("%s", line)
     dev = task.dev_splits[0] if task.dev_splits else "dev"
+    best = f"{dev}/{task.main_metric}"
     model, chosen = _fitted(config, features, task, splits["train"], splits[dev])
     constant, metrics, predictions = baselines(task, splits), {}, {}
     for name in constant:  # the splits with labels, but train
@@ -80,7 +81,7 @@ def _train(config, workdir: Path) -> dict[str, float]:
 
     record(config, workdir)
     write_text(workdir / "env.txt", f"{describe_environment()}steps: 1\n")
-    files.save(model, workdir, min_texts=spec["min_texts"], l2=chosen["l2"])
+    files.save(model, workdir, best, min_texts=spec["min_texts"], l2=chosen["l2"])
     for name, found in predictions.items():
         if not name.startswith("dev"):
             save_predictions(workdir, name, task, found)
