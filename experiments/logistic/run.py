@@ -44,8 +44,8 @@ def main():
         "sst2": (["--config.data.task=sst2", f"--config.data.dir={args.data / 'glue'}"], "dev"),
     }
     done = [json.loads(line) for line in RESULTS.open()] if RESULTS.exists() else []
-    for task, (fields, split) in tasks.items():
-        for group, arg in GROUPS.items():
+    for group, arg in GROUPS.items():
+        for task, (fields, split) in tasks.items():
             named = {"task": task, "features": group}
             if any(named.items() <= entry.items() for entry in done):
                 continue
