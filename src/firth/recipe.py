@@ -60,7 +60,7 @@ PLACES = (
 )
 
 # Families that are not trained by the loop of train.py, and have none of its fields.
-OWN_RUNS = ("ngram", "word2vec", "glove")
+OWN_RUNS = ("ngram", "word2vec", "glove", "logistic")
 
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
 

@@ -28,6 +28,7 @@ from firth.progress import Progress
 from firth.run import bounds, counted, ending, experiment, recorded
 from firth.run.agreement import check_equal, facts
 from firth.run.evaluator import Evaluators
+from firth.run.logistic import training as logistic
 from firth.run.program import check_rows, lay_out
 from firth.run.stopping import catch_interrupts, catch_sigterm
 from firth.run.word_vectors import training as word_vectors
@@ -59,6 +60,8 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     """
     if counted.is_counted(config):
         return counted.train(config, workdir)
+    if logistic.is_logistic(config):
+        return logistic.train(config, workdir)
     if word_vectors.trains_words(config):
         return word_vectors.train(config, workdir)
     config = recipe.located(recipe.completed(config))

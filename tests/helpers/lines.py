@@ -15,6 +15,9 @@ import jax
 import numpy as np
 
 from firth import recipe
+from firth.models.logistic import files as logistic_files
+from firth.models.logistic.features import Features
+from firth.models.logistic.model import Logistic
 from firth.run import experiment, recorded
 from firth.run.workdir import describe_run
 from firth.training.checkpoint import Checkpoints
@@ -63,7 +66,8 @@ def read_table(path: Path) -> list[Line]:
 
 
 def make_places(folder: Path, store: Path) -> dict[str, Path]:
-    """{name: place}: a store with its text, a run, the same model in both layouts, a causal one.
+    """{name: place}: a store with its text, a run, the same model in both layouts, a causal one,
+    and a logistic regression.
 
     The parameters are random and nothing is compiled.
     """
@@ -91,8 +95,12 @@ def make_places(folder: Path, store: Path) -> dict[str, Path]:
     write_firth(folder / "mute", read_model(folder / "causal"))
     for file in (folder / "mute").glob("[tv]o[kc]*"):  # tokenizer*, vocab*
         file.unlink()
-    (folder / "empty").mkdir()
-    names = ("run", "seeds", "published", "firth", "causal", "mute", "empty")
+    for name in ("empty", "linear"):
+        (folder / name).mkdir()
+    arrays = np.ones((2, 1)), np.zeros(2)
+    linear = Logistic(Features(), 1, "counts", ["word:good"], ("neg", "pos"), *arrays)
+    logistic_files.save(linear, folder / "linear")
+    names = ("run", "seeds", "published", "firth", "causal", "mute", "empty", "linear")
     places = {name: folder / name for name in names}
     return places | {
         "store": store,

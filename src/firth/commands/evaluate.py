@@ -125,10 +125,10 @@ def _compare(args, given: list[str], changes: list[str]):
 
 def _measure_file(args):
     from firth.data.tasks.rows import Rows
-    from firth.inference.predictions.average import load_classifier
     from firth.inference.predictions.classifier import warn_of_cut
     from firth.inference.predictions.evaluate import Gold, evaluate
     from firth.inference.predictions.layout import Layout, output_format
+    from firth.inference.predictions.load import load_classifier
     from firth.inference.predictions.reading import Reading
     from firth.inference.predictions.report import report
     from firth.progress import Progress
@@ -142,7 +142,8 @@ def _measure_file(args):
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
     classifier = load_classifier(args.model, args.dtype)
-    say_dtype(classifier.encoder)
+    if classifier.encoder:
+        say_dtype(classifier.encoder)
     gold, layout, parts = Gold(classifier, label), Layout(kind, rows, classifier.labels), []
 
     def check(row):

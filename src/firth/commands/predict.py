@@ -9,9 +9,9 @@ import sys
 from firth.commands.arguments import Parser, add_model, add_texts, check_output, say_dtype
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
-from firth.inference.predictions.average import load_classifier
 from firth.inference.predictions.classifier import warn_of_cut
 from firth.inference.predictions.layout import Layout, output_format
+from firth.inference.predictions.load import load_classifier
 from firth.inference.predictions.output import Partial, Stream, identity, write_predictions
 from firth.inference.predictions.reading import Reading
 from firth.progress import Progress
@@ -21,8 +21,9 @@ def main(argv: list[str]) -> int:
     """`firth predict`."""
     parser = Parser(
         prog="firth predict",
-        description="Label texts by a fine-tuned model: a label and the probability of each, or "
-        "the score of a regression. The output has the rows of the input, in their order.",
+        description="Label texts by a fine-tuned model or a logistic regression: a label and the "
+        "probability of each, or the score of a regression. The output has the rows of the input, "
+        "in their order.",
     )
     add = parser.add_argument
     add_model(parser, "; A,B for the mean of two")
@@ -42,7 +43,8 @@ def main(argv: list[str]) -> int:
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
     classifier = load_classifier(args.model, args.dtype)
-    say_dtype(classifier.encoder)
+    if classifier.encoder:
+        say_dtype(classifier.encoder)
     layout = Layout(kind, rows, classifier.labels)
     total = rows.count(layout.check)
     if args.output == "-":

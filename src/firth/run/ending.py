@@ -12,9 +12,9 @@ from pathlib import Path
 import jax
 
 from firth.data.tasks.overview import figures
+from firth.data.tasks.submission import save_predictions
 from firth.distributed import job
 from firth.errors import FirthError
-from firth.run.evaluator import save_predictions
 from firth.training.journal import read_journal
 from firth.training.unfreezing.gradual import create_staged_schedule
 

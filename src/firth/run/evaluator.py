@@ -25,11 +25,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from firth import recipe, registry
 from firth.data.tasks.metrics import score
-from firth.data.tasks.submission import write_predictions
+from firth.data.tasks.submission import save_predictions
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.run import bounds, counted, experiment
+from firth.run.logistic import training as logistic
 from firth.run.recorded import remeasured
 from firth.storage.local import write_text
 from firth.storage.remote import is_url
@@ -237,12 +238,6 @@ def mesh_for(config):
     return partition.create_mesh(spec, devices)
 
 
-def save_predictions(workdir: Path, split: str, task, predictions) -> None:
-    """Write `predictions/<split>.tsv` of a workdir, in GLUE's submission format."""
-    (workdir / "predictions").mkdir(exist_ok=True)
-    write_predictions(workdir / "predictions" / f"{split}.tsv", task, predictions)
-
-
 def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, float]:
     """Measure one checkpoint of a workdir: that of `step`, else the best, else the newest.
 
@@ -263,6 +258,13 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         if step is not None:
             raise FirthError(f"{workdir} holds a model that was counted, which has no steps")
         return counted.evaluate(workdir, changes)
+    if logistic.is_logistic(before):
+        if step is not None or changes:
+            raise FirthError(
+                f"{workdir} holds a logistic regression, which has no steps and no fields to "
+                "measure it by; for another text give --model and --data"
+            )
+        return logistic.evaluate(workdir)
     if before.get("model", {}).get("family") in recipe.OWN_RUNS:
         raise FirthError(
             f"{workdir} holds word vectors, which no held-out text measures; `firth analogy "

@@ -183,7 +183,7 @@ def _measured(config, spec):
 
 def _finetuning(config, initial, own) -> Experiment:
     data = config.data
-    task = _task(data)
+    task = find_task(data)
     tokenizer = _task_tokenizer(data, initial)
     spec = model_spec(config, initial, tokenizer)
     if config.get("settings", spec["family"]) != spec["family"]:
@@ -248,13 +248,17 @@ def _initial(saved: Saved | None, objective, spec: dict) -> dict:
     return objective.initial(spec) | (saved.params if saved else {})
 
 
-def _task(data) -> Task:
-    """The task that the data section names, from GLUE, TFDS or the user's own files."""
+def find_task(data, recipe: str = "finetune.py") -> Task:
+    """The task that the data section names, from GLUE, TFDS or the user's own files.
+
+    `recipe` is that of the run, to show in messages. Raises FirthError as `get_task` does, and for
+    a task without a train split.
+    """
     if not (data.task or data.train):
         raise FirthError(
             "nothing to learn: give a labelled file, --config.data.train=FILE (CSV, TSV or JSONL, "
-            "with columns like text and label), or a task, as in --config finetune.py:task=sst2 "
-            f"with --config.data.dir=DIR ({', '.join(GLUE)}, tfds:NAME)"
+            "with columns like text and label), or a task, as in --config "
+            f"{recipe}:task=sst2 with --config.data.dir=DIR ({', '.join(GLUE)}, tfds:NAME)"
         )
     options = {
         name: data[name]

@@ -80,6 +80,11 @@ def outline(config) -> Outline:
     Raises FirthError for a fine-tuning recipe, whose length depends on its examples, and for parts
     that do not fit together, as `experiment.build` does.
     """
+    if config.model.get("family") == "logistic":
+        raise FirthError(
+            "model.family='logistic': a logistic regression is solved in seconds to minutes; it "
+            "has no steps to plan"
+        )
     if "task" in config.data:
         raise FirthError(
             f"data.task={config.data.task!r}: a fine-tuning recipe has no plan, since its steps "

@@ -25,6 +25,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth import recipe
 from firth.errors import FirthError
+from firth.models.logistic.files import is_logistic
 from firth.models.model import EMBEDDINGS, Model, create, to_layout
 from firth.models.ngram.files import is_ngram
 from firth.models.word_vectors.files import is_word_vectors
@@ -116,6 +117,11 @@ def read_model(source, part: str = "model") -> Saved:
         raise FirthError(
             f"{path} holds an n-gram model, which has no layers and no vectors; `firth score`, "
             "`firth generate` and `firth evaluate` read it"
+        )
+    if is_logistic(path):
+        raise FirthError(
+            f"{path} holds a logistic regression, which has no layers and no vectors; `firth "
+            "predict` and `firth evaluate` read it"
         )
     if is_word_vectors(path):
         raise FirthError(

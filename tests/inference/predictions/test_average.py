@@ -10,8 +10,8 @@ from helpers.published.bert import WORDS, add_tokenizer, make_bert
 import firth
 from firth.cli import main
 from firth.errors import FirthError
-from firth.inference.predictions.average import Average, load_classifier
-from firth.inference.predictions.output import digest_of
+from firth.inference.predictions.average import Average
+from firth.inference.predictions.load import load_classifier
 from firth.inference.predictions.reading import Reading
 
 LABELS = ("so, so", "bad", "good")  # of `labelled`, in another order
@@ -38,7 +38,7 @@ def test_probabilities_are_averaged_by_the_names_of_the_labels(labelled, other, 
         means = [(one.probabilities[x] + two.probabilities[x]) / 2 for x in both.labels]
         np.testing.assert_allclose(row, means, atol=1e-6)
     assert cut == both.parts[0](texts, Reading(max_length=8))[1] > 0
-    assert len({digest_of(model) for model in (both, *both.parts, Average(both.parts[::-1]))}) == 4
+    assert len({model.digest() for model in (both, *both.parts, Average(both.parts[::-1]))}) == 4
 
 
 def test_scores_are_averaged(scored, texts):

@@ -12,7 +12,6 @@ import pytest
 from firth import cli
 from firth.commands import predict as verb
 from firth.inference import encoder
-from firth.inference.predictions import average
 
 TEXTS = ["the cat sat", "a dog ran , and sat", "fish"]
 once = functools.cache(lambda source, dtype, load=encoder.load: load(source, dtype=dtype))
@@ -21,8 +20,7 @@ once = functools.cache(lambda source, dtype, load=encoder.load: load(source, dty
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """An empty folder, and models that stay loaded and compiled."""
-    for module in (average, encoder):
-        monkeypatch.setattr(module, "load", lambda source, *, dtype=None: once(source, dtype))
+    monkeypatch.setattr(encoder, "load", lambda source, *, dtype=None: once(source, dtype))
     monkeypatch.chdir(tmp_path)
 
 

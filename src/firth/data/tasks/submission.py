@@ -42,3 +42,9 @@ def write_predictions(path: str | Path, task: Task, predictions) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def save_predictions(workdir: Path, split: str, task: Task, predictions) -> None:
+    """Write `predictions/<split>.tsv` of a workdir, in GLUE's submission format."""
+    (workdir / "predictions").mkdir(exist_ok=True)
+    write_predictions(workdir / "predictions" / f"{split}.tsv", task, predictions)
