@@ -8,10 +8,11 @@ from ml_collections import ConfigDict
 
 from firth.errors import FirthError
 from firth.training import optim
+from firth.training.unfreezing.depth import scale_by_depth
 
 
 def _depths(decay, legacy, params):
-    scale = optim.scale_by_depth(decay, legacy)
+    scale = scale_by_depth(decay, legacy)
     ones = jax.tree.map(jnp.ones_like, params)
     scaled, _ = scale.update(ones, scale.init(params))
     return scaled
@@ -78,7 +79,7 @@ def test_what_is_excluded_keeps_its_rate():
     leaf = jnp.ones((2, 3))
     encoder = {"word": {"embedding": leaf}, "stack": {"layer_0": leaf, "layer_1": {"bias": leaf}}}
     encoder["stack"]["layer_0"] = {"bias": leaf}
-    scale = optim.scale_by_depth(0.5, exclude=("word/embedding$",))
+    scale = scale_by_depth(0.5, exclude=("word/embedding$",))
     found, _ = scale.update({"encoder": encoder}, scale.init(encoder))
     assert float(found["encoder"]["word"]["embedding"][0, 0]) == 1
     layers = found["encoder"]["stack"]

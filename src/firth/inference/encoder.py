@@ -14,9 +14,9 @@ from firth.errors import FirthError
 from firth.inference.batching import pad_rows
 from firth.inference.execution.bfloat16 import narrow_kernels
 from firth.inference.execution.program import Program, identity
-from firth.inference.inputs import Text
+from firth.inference.inputs import Text, check_direction
 from firth.models.heads import find_head
-from firth.models.model import family, longest, parameter_count, reads_backward
+from firth.models.model import family, longest, parameter_count
 from firth.registry import resolve
 from firth.tokenizers.special_tokens import Template, build_template, truncation
 from firth.weights.read import Saved, read_model
@@ -296,14 +296,6 @@ class Encoder:
 
         return generate(self, texts, **settings)
 
-    def check_direction(self):
-        """Raise FirthError for a model that reads texts from their end, and so can only label."""
-        if reads_backward(self.model.encoder.config):
-            raise FirthError(
-                f"{self.saved.source} reads texts from their end (model.backward), and is used to "
-                "label them alone; expected a model that reads them from their beginning"
-            )
-
     def tokenise(
         self, texts: Sequence[Text], *, limit=None, truncate=False, names=None, advice="shorten it"
     ) -> list:
@@ -318,7 +310,7 @@ class Encoder:
 
         Raises FirthError for a value that is not a text and for a text that is too long.
         """
-        self.check_direction()
+        check_direction(self)
         tokenizer, limit = self.tokenizer, limit or self.max_length
         if tokenizer is None:
             raise FirthError(f"{self.saved.source} holds no tokenizer, which reading texts needs")

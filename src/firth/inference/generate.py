@@ -13,6 +13,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.inference.decode import blocks
 from firth.inference.detokenize import Detokenizer
+from firth.inference.inputs import check_direction
 from firth.inference.language.ngram import NgramLM
 from firth.models.model import is_stateful
 
@@ -135,7 +136,7 @@ def _push(
 def _check_model(encoder: "Encoder"):
     source, name = encoder.saved.source, encoder.saved.spec["family"]
     config = encoder.model.encoder.config
-    encoder.check_direction()
+    check_direction(encoder)
     if not getattr(config, "causal", False):
         masked = " and predicts masked words: use `firth fill`"
         raise FirthError(

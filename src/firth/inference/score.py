@@ -19,6 +19,7 @@ from firth.data.corpus.stream import Stream
 from firth.errors import FirthError
 from firth.inference.batching import ROW, computed, repeat_first, token_batches
 from firth.inference.encoder import Encoder
+from firth.inference.inputs import check_direction
 from firth.inference.language.ngram import NgramLM
 from firth.models.model import bound
 from firth.objectives.clm import next_word_losses
@@ -108,7 +109,7 @@ def kind_of(encoder: Encoder | NgramLM) -> str:
     if isinstance(encoder, NgramLM):
         return encoder.kind
     heads = encoder.model.heads
-    encoder.check_direction()
+    check_direction(encoder)
     if "lm" in heads and encoder.model.encoder.config.causal:
         return "causal"
     if "lm" in heads and hasattr(encoder.model.encoder, "two_streams"):

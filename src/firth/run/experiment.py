@@ -142,13 +142,12 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         )
     train = create_view(data, Source(store, tokenizer, config.seed, train_documents, cache))
     per_epoch = train.steps_per_epoch(config.batch_size)
-    steps = config.steps or max(round(config.epochs * per_epoch), 1)
     return Experiment(
         model=create_model(spec, objective),
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
-        steps=steps,
+        steps=_steps(config, per_epoch),
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every,
@@ -156,6 +155,11 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         initial=_initial(initial, objective, spec),
         stores=tuple(stores),
     )
+
+
+def _steps(config, per_epoch: int) -> int:
+    """The length of a run: its own, or that of its epochs."""
+    return config.steps or max(round(config.epochs * per_epoch), 1)
 
 
 def _check_tokenizer(store: str, tokenizer: Tokenizer, initial: Saved | None) -> None:
@@ -216,7 +220,7 @@ def _finetuning(config, initial, own) -> Experiment:
     objective = create_objective(config.objective, tokenizer, task, body=spec)
     best = config.checkpoint.best
     model = create_model(spec, objective, num_labels=max(len(task.labels), 1))
-    steps = config.steps or max(round(config.epochs * per_epoch), 1)
+    steps = _steps(config, per_epoch)
     return Experiment(
         model=model,
         spec=spec,

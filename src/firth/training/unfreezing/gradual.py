@@ -13,7 +13,8 @@ import numpy as np
 import optax
 
 from firth.errors import FirthError
-from firth.training.optim import create_schedule, depths
+from firth.training.optim import create_schedule
+from firth.training.unfreezing.depth import depths
 
 
 def stage_begins(epochs: float, per_epoch: float, layers: int, steps: int) -> tuple[int, ...]:
@@ -50,7 +51,7 @@ class Staged(NamedTuple):
 
 
 def by_stages(optimizer: optax.GradientTransformation, begins: tuple[int, ...]):
-    """The optimiser for parameters that begin to move one level at a time (see `optim.depths`).
+    """The optimiser for parameters that begin to move one level at a time (see `depths`).
 
     `update` needs `step`, the number of updates done. Parameters below the stage's level have no
     gradient, so that they count in no norm and leave the moments at zero, and no update.
