@@ -157,7 +157,7 @@ def test_pairs(tmp_path):
     outputs_NC, cut = model(pairs, Reading())
     assert outputs_NC.argmax(1).tolist() == [model.labels.index(n) for n in ("True", "False")]
     assert cut == 0
-    with pytest.raises(FirthError, match="text 0 is a single text, but .* on pairs of texts"):
+    with pytest.raises(FirthError, match=r"text 0 is a single text, but .* on pairs of texts"):
         model(["one"], Reading())
 
 
