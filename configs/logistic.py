@@ -1,5 +1,4 @@
-"""Logistic regression of n-grams, gappy bigrams and capitals: what a labelled task gives without
-pretraining.
+"""Logistic regression of texts by n-grams, gappy bigrams and capitals, without pretraining.
 
     firth train --config logistic.py --workdir runs/logistic --config.data.train=train.csv
     firth predict --model runs/logistic --input new.csv --output labelled.csv
