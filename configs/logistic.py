@@ -1,5 +1,4 @@
-"""Logistic regression of n-grams, gappy bigrams and capitals: what a labelled task gives without
-pretraining.
+"""Logistic regression of texts by n-grams, gappy bigrams and capitals, without pretraining.
 
     firth train --config logistic.py --workdir runs/logistic --config.data.train=train.csv
     firth predict --model runs/logistic --input new.csv --output labelled.csv
@@ -15,7 +14,8 @@ scikit-learn's LogisticRegression finds the weights, once for each strength in `
 model is best on dev by the task's metric is kept, the strongest of several. It is not fitted again
 with dev: so dev says of the model that is saved what it says of a fine-tuned one.
 
-Expected within a minute on one core: see experiments/logistic.
+Expected on the film snippets of the quick start: 72.6 % (majority 48.9 %), and 74.5 % of
+`order=1,gap=0` (experiments/logistic).
 """
 
 import ml_collections

@@ -92,6 +92,7 @@ def test_the_summary(run):
     assert summary["baselines"]["test"]["metrics"]["accuracy"] < 0.7
     assert summary["grid"].keys() == {"0.1", "0.3", "1", "3", "10", "30"}
     assert summary["grid"][f"{summary['l2']:g}"] == max(summary["grid"].values())
+    assert max(summary["grid"].values()) == metrics["dev/accuracy"]
     assert {f"word:{word}" for word in BAD} & set(summary["heaviest"]["neg"])
     assert {f"word:{word}" for word in GOOD} & set(summary["heaviest"]["pos"])
     assert summary["features"] == len(files.load(workdir).names)
