@@ -16,6 +16,7 @@ FAMILIES = {
     "rhn": "firth.models.recurrent.rhn",
     "rnn": "firth.models.recurrent.elman",
     "feedforward": "firth.models.feedforward.nplm",
+    "tagger": "firth.models.tagger.bilstm",
 }
 # The names of families in transformers (`model_type`), where they differ from those here.
 MODEL_TYPES = {"gpt": "openai-gpt"}

@@ -95,6 +95,7 @@ BOUNDS = {
     "model.depth": COUNT,
     "objective.activation": NOT_NEGATIVE,
     "objective.temporal": NOT_NEGATIVE,
+    "objective.unknown_rate": SHARE,
     "model.vocab_size": COUNT_OR_NONE,
     "model.num_layers": COUNT,
     "model.hidden_size": COUNT,

@@ -44,10 +44,11 @@ RULES = (
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
     (r"(pooler|project|dense|hidden|copy|bridge)/kernel$", P("fsdp", None)),
     (r"word/embedding$", P("tensor", "fsdp")),
-    (r"(position|type)/embedding$", P(None, "fsdp")),
+    (r"(position|type|character)/embedding$", P(None, "fsdp")),
 )
 REPLICATED = (
     r"(bias|scale)(_\d+)?$",  # vectors as wide as the model: too small to be worth a gather
+    r"crf/(transitions|first|last)$",
     r"(^|/)(step|count|skipped|losses)$",
     r"^plateau/\w+$",  # its numbers, beside parameters
 )
