@@ -60,8 +60,8 @@ class Experiment:
     over this process's share of an evaluation set. `task` is None in pretraining. `spec` is the
     config's model section with all fields filled in. `initial` holds the loaded parameters to start
     from (nested, layers unrolled); it may be empty or partial. `overview` holds lines on a task's
-    examples, to be read before training; `baselines` a constant prediction on each labelled set; `scorers` what
-    measures the tags of each set.
+    examples, to be read before training; `baselines` a constant prediction on each labelled set;
+    `scorers` what measures the tags of each set.
     """
 
     model: Model

@@ -10,6 +10,7 @@ txt      a sentence a line, its words with spaces between; without tags.
 Each may be plain, .gz or .xz. S sentences, T words.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ class Sentences:
     def split(self, flat: Sequence) -> list[list]:
         """A list [T] as one list a sentence."""
         ends = self.offsets.tolist()
-        return [list(flat[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+        return [list(flat[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def format_of(path: str | Path) -> str:
@@ -146,8 +147,7 @@ def _words(path, kind: str, chosen, options, shown: str) -> Iterator[tuple]:
             count, first = 10 if kind == "conllu" else len(fields), line
             names = FIELDS if kind == "conllu" else fields if kind == "tsv" else ()
             places = [
-                _place(at, name, count, names, o)
-                for name, o in zip(chosen, options, strict=False)
+                _place(at, name, count, names, o) for name, o in zip(chosen, options, strict=False)
             ]
             if len(set(places)) < len(places):
                 raise FirthError(

@@ -95,8 +95,8 @@ def split_off(sentences: Sentences, fraction: float) -> tuple[Sentences, Sentenc
     """(train, dev) in the order of the file; see `load_tagging`."""
     if not 0 < fraction < 1:
         raise FirthError(
-            f"there is no dev split and data.dev_fraction={fraction:g}; set data.dev, or a fraction "
-            "between 0 and 1 that is split off train"
+            f"there is no dev split and data.dev_fraction={fraction:g}; set data.dev, or a "
+            "fraction between 0 and 1 that is split off train"
         )
     units = sentences.documents
     units = units if len(units) >= FEW else np.arange(len(sentences))

@@ -114,5 +114,3 @@ def overview(task: Task, splits: Mapping[str, Sentences], unseen: Mapping[str, f
         )
     lines += [f"{name}: {found}" for name, found in baselines(task, splits).items()]
     return lines
-
-

@@ -18,7 +18,6 @@ from firth.tokenizers.special_tokens import build_template
 
 PAD, BEGIN, END, BYTES = 0, 1, 2, 3  # characters: padding, both ends of a word, the first byte
 CHARACTERS = BYTES + 256
-BUCKETS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512)
 
 
 def character_ids(words: Sequence[str], size: int) -> np.ndarray:
@@ -143,7 +142,7 @@ class TagBuckets(Buckets):
         flat = Tokenised(
             rows.tokens, rows.offsets, sizes, None, rows.length, rows.pad_id, truncated=0
         )
-        super().__init__(flat, BUCKETS, seed)
+        super().__init__(flat, seed=seed)
         arrays = dict(rows.more)
         arrays |= {"first": rows.first} if firsts else {}
         arrays |= {} if rows.labels is None else {"labels": rows.labels}
