@@ -90,12 +90,12 @@ def test_a_text_has_words_and_no_tags(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "options", "pattern"),
     [
-        ("a.bio", "a O\nb\n", {}, r"a\.bio:2: 1 columns with white space .* expected 2 \(as in line 1"),
+        ("a.bio", "a O\nb\n", {}, r"a\.bio:2: 1 columns with white space .* 2 \(as in line 1"),
         ("a.tsv", "a\tO\nb O\n", {}, r"a\.tsv:2: 1 columns with tabs"),
         ("a.conllu", "1\ta\n", {}, r"a\.conllu:1: 2 columns with tabs .* expected 10 .*'upos'"),
         ("a.conllu", CONLLU.replace("4\tgo", "x\tgo"), {}, r"a\.conllu:7: 'x' is no number"),
-        ("a.bio", "a O\n", {"tag": "2"}, r"a\.bio:1: no column 2 \(--label\); the line has 2: 0 to 1"),
-        ("a.bio", "a O\n", {"word": "form"}, r"a\.bio:1: no column 'form' \(--text\); columns have"),
+        ("a.bio", "a O\n", {"tag": "2"}, r"a\.bio:1: no column 2 \(--label\); .* 2: 0 to 1"),
+        ("a.bio", "a O\n", {"word": "form"}, r"a\.bio:1: no column 'form' \(--text\); columns"),
         ("a.tsv", "a\tO\n", {"tag": "ner"}, r"no column 'ner' \(--label\); there are: 'a', 'O'"),
         ("a.bio", "a\nb\n", {}, r"a\.bio:1: word and tag are the same column of 1"),
         ("a.tsv", "a\tO\nb\t \n", {}, r"a\.tsv:2: an empty tag"),

@@ -20,7 +20,8 @@ import numpy as np
 from firth.data.tasks.tables import listed, shown_path, text_lines
 from firth.errors import FirthError
 
-FORMATS = ("columns", "tsv", "conllu", "txt")
+OF_WORDS = ("columns", "conllu")  # which no file of whole texts has
+FORMATS = (*OF_WORDS, "tsv", "txt")
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 DOCUMENT = "-DOCSTART-"
 DEFAULTS = {"columns": ("0", "-1"), "tsv": ("0", "-1"), "conllu": ("form", "upos")}
