@@ -102,6 +102,7 @@ def test_every_shipped_recipe_is_tested_here():
         "rhn.py",
         "rnn.py",
         "roberta.py",
+        "tagger.py",
         "transformer_xl.py",
         "word2vec.py",
         "xlnet.py",

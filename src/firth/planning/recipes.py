@@ -60,7 +60,9 @@ def costs(body: str | None) -> dict[str, dict]:
 def needs(config) -> list[str]:
     """What a run of this recipe needs, in words."""
     found = []
-    if "task" in config.data:
+    if config.get("objective", {}).get("name") == "tag":
+        found.append("sentences whose words have tags (data.train)")
+    elif "task" in config.data:
         found.append("labelled examples (GLUE's files, data.train, or a TFDS dataset)")
     if config.model.get("from_init"):
         found.append("weights (init=DIR)")
