@@ -31,7 +31,8 @@ def _overview(name: str) -> dict:
     config, path = recipe.read_recipe(name), recipe.SHIPPED / name
     arguments = annotations.arguments(path)
     body = config.model.get("family")
-    sizes = _sizes(name, body) if body and "size" in arguments else ()
+    planned = body and "size" in arguments and "task" not in config.data  # steps without examples
+    sizes = _sizes(name, body) if planned else ()
     named = [size for size in sizes if not MINIATURE.fullmatch(size)]
     return {
         "recipe": name,

@@ -1,4 +1,4 @@
-"""The bidirectional tagger against PyTorch's LSTM, sentence by sentence; what padding must not do."""
+"""The bidirectional tagger against PyTorch's LSTM, and what padding must not do."""
 
 import dataclasses
 
