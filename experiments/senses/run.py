@@ -2,7 +2,7 @@
 
     python experiments/senses/run.py
 
-Writes senses.png and results.jsonl beside this file.
+Writes results.jsonl beside this file, and the figure of docs/lineage.md.
 """
 
 import argparse
@@ -25,6 +25,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--output", type=Path, default=HERE)
+    parser.add_argument("--figure", type=Path, default=HERE.parents[1] / "docs/assets/senses.png")
     args = parser.parse_args()
     with open(HERE / "sentences.tsv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
@@ -38,7 +39,7 @@ def main():
         hidden, around = vectors(encoder, word, [row["sentence"] for row in own])
         lines.append(measure(word, senses, hidden, around))
         draw(column, word, senses, hidden[:, -1])
-    figure.savefig(args.output / "senses.png", dpi=130)
+    figure.savefig(args.figure, dpi=130)
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (args.output / "results.jsonl").write_text(text)
     print(text, end="")
