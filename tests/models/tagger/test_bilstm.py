@@ -116,7 +116,7 @@ def test_characters_of_words():
         ("filters", -1, "filters=-1 should be at least 0"),
         ("word_length", 5, "word_length=5: expected at least"),
         ("cell", "gru", "cell='gru': expected lstm or elman"),
-        ("scan", True, "scan=True"),
+        ("remat", "full", "remat='full'"),
         ("dtype", "int8", "dtype='int8'"),
     ],
 )

@@ -36,7 +36,8 @@ class Config:
 
     Each of `num_layers` layers reads in both directions with parameters of their own, `hidden_size`
     wide each. `dropout` falls on the words' vectors and on the output of every layer, with a mask
-    for each place; `state_dropout` on the states that a step reads, with one for a row.
+    for each place; `state_dropout` on the states that a step reads, with one for a row. `scan` has
+    no effect, since the layers read inputs of different widths.
     """
 
     causal: ClassVar[bool] = False
@@ -91,12 +92,11 @@ class Config:
             )
         if self.cell not in BIDIRECTIONAL or self.cell not in CELLS:
             raise FirthError(f"model.cell={self.cell!r}: expected {' or '.join(BIDIRECTIONAL)}")
-        for name, known in (("scan", False), ("remat", "none")):
-            if getattr(self, name) != known:
-                raise FirthError(
-                    f"model.{name}={getattr(self, name)!r}: the tagger has few layers, which differ"
-                    f"; expected {known}"
-                )
+        if self.remat != "none":
+            raise FirthError(
+                f"model.remat={self.remat!r}: a recurrent layer keeps what its backward pass needs; "
+                "expected none"
+            )
         if self.dtype not in ("float32", "bfloat16", "float16"):
             raise FirthError(f"model.dtype={self.dtype!r}; one of float32, bfloat16, float16")
 
