@@ -94,8 +94,8 @@ class Config:
             raise FirthError(f"model.cell={self.cell!r}: expected {' or '.join(BIDIRECTIONAL)}")
         if self.remat != "none":
             raise FirthError(
-                f"model.remat={self.remat!r}: a recurrent layer keeps what its backward pass needs; "
-                "expected none"
+                f"model.remat={self.remat!r}: a recurrent layer keeps what its backward pass "
+                "needs; expected none"
             )
         if self.dtype not in ("float32", "bfloat16", "float16"):
             raise FirthError(f"model.dtype={self.dtype!r}; one of float32, bfloat16, float16")
