@@ -57,6 +57,7 @@ LATER = {
 PLACES = (
     *("data.store", "data.heldout_store", "data.dir", "data.tokenizer", "init_from", "resume"),
     *("objective.teacher", "objective.generator_from", "data.train", "data.dev", "data.test"),
+    *("data.vectors", "model.features"),
 )
 
 # Families that are not trained by the loop of train.py, and have none of its fields.

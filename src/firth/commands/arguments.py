@@ -199,12 +199,17 @@ def add_errors(parser: argparse.ArgumentParser) -> None:
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
     """Add what says how a classifier reads a file of texts."""
+    from firth.data.tagging.files import OF_WORDS
     from firth.data.tasks.rows import FORMATS  # late: they need numpy, which other verbs may not
     from firth.inference.predictions.reading import LONG
 
     add = parser.add_argument
     add("--text", type=names, default=[], help="column of the text, or of two with a comma between")
-    add("--format", choices=FORMATS, help="of the input (by its extension; txt for stdin)")
+    add(
+        "--format",
+        choices=(*FORMATS, *OF_WORDS),
+        help="of the input (by its extension; txt for stdin)",
+    )
     add("--batch-size", type=positive, default=32, help="(32)")
     add("--max-length", type=positive, help="tokens of a text (as in training, or all positions)")
     add(

@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
         return 0
     if changes or args.step is not None:
         parser.error(f"{(*changes, '--step')[0]} is no option of --model and --data")
-    _measure_file(args)
+    _measure_file(args, parser)
     return 0
 
 
@@ -123,7 +123,7 @@ def _compare(args, given: list[str], changes: list[str]):
     print(json.dumps([dataclasses.asdict(row) for row in rows]) if args.json else table(rows))
 
 
-def _measure_file(args):
+def _measure_file(args, parser):
     from firth.data.tasks.rows import Rows
     from firth.inference.predictions.classifier import warn_of_cut
     from firth.inference.predictions.evaluate import Gold, evaluate
@@ -131,11 +131,16 @@ def _measure_file(args):
     from firth.inference.predictions.load import load_classifier
     from firth.inference.predictions.reading import Reading
     from firth.inference.predictions.report import report
+    from firth.inference.tagging import command as tagging
+    from firth.inference.tagging.tagger import is_tagger
     from firth.progress import Progress
     from firth.storage.local import write_bytes
 
     if args.output == "-":
         raise FirthError("--output -: the measures are printed there; give a file")
+    if is_tagger(args.model):
+        tagging.evaluate(args, parser, check_output(args.output) if args.output else None)
+        return
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
     rows = Rows(args.data, args.text, format=args.format, errors=args.errors)
     label = rows.label(args.label)

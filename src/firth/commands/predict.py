@@ -14,6 +14,8 @@ from firth.inference.predictions.layout import Layout, output_format
 from firth.inference.predictions.load import load_classifier
 from firth.inference.predictions.output import Partial, Stream, identity, write_predictions
 from firth.inference.predictions.reading import Reading
+from firth.inference.tagging import command as tagging
+from firth.inference.tagging.tagger import is_tagger
 from firth.progress import Progress
 
 
@@ -23,7 +25,7 @@ def main(argv: list[str]) -> int:
         prog="firth predict",
         description="Label texts by a fine-tuned model or a logistic regression: a label and the "
         "probability of each, or the score of a regression. The output has the rows of the input, "
-        "in their order.",
+        "in their order. A tagger labels the words of sentences.",
     )
     add = parser.add_argument
     add_model(parser, "; A,B for the mean of two")
@@ -33,6 +35,10 @@ def main(argv: list[str]) -> int:
     add_texts(parser)
     args = parser.parse_args(argv)
 
+    if is_tagger(args.model):
+        place = None if args.output == "-" else check_output(args.output)
+        tagging.predict(args, parser, place)
+        return 0
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
     rows = Rows(args.input, args.text, format=args.format, errors=args.errors)
     kind = output_format(args.output, rows)

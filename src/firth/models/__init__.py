@@ -17,6 +17,7 @@ FAMILIES = {
     "rnn": "firth.models.recurrent.elman",
     "elmo": "firth.models.elmo.bilm",
     "feedforward": "firth.models.feedforward.nplm",
+    "tagger": "firth.models.tagger.bilstm",
 }
 # The names of families in transformers (`model_type`), where they differ from those here.
 MODEL_TYPES = {"gpt": "openai-gpt"}

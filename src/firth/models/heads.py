@@ -27,6 +27,8 @@ HEADS = {
     "copy": "firth.models.heads:CopiedToken",
     "bridge": "firth.models.heads:Bridge",
     "classifier": "firth.models.heads:Label",
+    "tags": "firth.models.tagger.heads:Tags",
+    "crf": "firth.models.tagger.heads:Chain",
 }
 
 

@@ -8,4 +8,5 @@ OBJECTIVES = {
     "rtd": "firth.objectives.rtd:ReplacedTokens",
     "distill": "firth.objectives.distill:Distill",
     "finetune": "firth.objectives.finetune:Finetune",
+    "tag": "firth.objectives.tag:Tag",
 }

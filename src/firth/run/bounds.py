@@ -97,6 +97,7 @@ BOUNDS = {
     "objective.activation": NOT_NEGATIVE,
     "objective.temporal": NOT_NEGATIVE,
     "objective.samples": COUNT_OR_NONE,
+    "objective.unknown_rate": SHARE,
     "model.vocab_size": COUNT_OR_NONE,
     "model.num_layers": COUNT,
     "model.hidden_size": COUNT,

@@ -88,10 +88,7 @@ class Heldout(Evaluator):
             return measured, {"carry": carry[0]} if carry else {}
 
         def predict(model, batch):
-            logits = objective.logits(model, batch, train=False)
-            measured = objective.losses_of(logits, batch)[1] if "labels" in batch else {}
-            rows = {name: batch[name] for name in ("example", "weight", "labels") if name in batch}
-            return measured, rows | {"logits": logits}
+            return objective.outputs(model, batch)
 
         # Each host gets the predictions of all hosts; a model's memory keeps its sharding.
         whole = NamedSharding(mesh, PartitionSpec()) if task else None
@@ -111,7 +108,8 @@ class Heldout(Evaluator):
         """One pass over the held-out set `name`: ({metric: value}, predictions).
 
         A set without labels has no metrics. Predictions of a task are the classes, int [n], or
-        the scores, float [n], of all examples in file order; in pretraining they are None.
+        the scores, float [n], of all examples in file order, or the tags of each sentence; in
+        pretraining they are None.
         """
         task, total, columns = self.experiment.task, {}, []
         carry = {} if task else self._fresh()
@@ -121,6 +119,8 @@ class Heldout(Evaluator):
             total = pairs.add(total, jax.device_get(measured))
             if not task:
                 carry = outputs
+            elif task.kind == "tagging":
+                columns.append(jax.device_get(outputs))
             else:
                 rows = jax.device_get(outputs)
                 labels = rows.get("labels", np.zeros(len(rows["logits"])))
@@ -132,6 +132,9 @@ class Heldout(Evaluator):
                 means[f"{term}_perplexity"] = float(np.exp(means[f"{term}_loss"]))
         if not task:
             return means, None
+        if task.kind == "tagging":
+            scores, predictions = self.experiment.scorers[name](columns)
+            return means | scores, predictions
         example, logits, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
         order = np.argsort(example)
         logits, labels = logits[order], labels[order]

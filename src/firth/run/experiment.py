@@ -15,6 +15,7 @@ import numpy as np
 
 from firth import registry
 from firth.data.corpus.store import Store, open_store
+from firth.data.tagging.metrics import baselines as baselines_of_tags
 from firth.data.tasks.buckets import Buckets, tokenise
 from firth.data.tasks.load import get_task
 from firth.data.tasks.overview import Baseline, baselines, overview
@@ -29,6 +30,7 @@ from firth.models.heads import classifies_pooled
 from firth.models.model import Model, create, family, longest
 from firth.objectives import OBJECTIVES
 from firth.objectives.objective import Objective, Sources
+from firth.run.tagging.parts import Tagged
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer
 from firth.training import partition
@@ -45,6 +47,7 @@ RECIPES = {
     "rtd": "electra.py",
     "distill": "distilbert.py",
     "finetune": "finetune.py",
+    "tag": "tagger.py",
 }
 
 log = logging.getLogger("firth")
@@ -60,7 +63,8 @@ class Experiment:
     over this process's share of an evaluation set. `task` is None in pretraining. `spec` is the
     config's model section with all fields filled in. `initial` holds the loaded parameters to start
     from (nested, layers unrolled); it may be empty or partial. `overview` holds lines on a task's
-    examples, to be read before training; `baselines` a constant prediction on each labelled set.
+    examples, to be read before training; `baselines` a constant prediction on each labelled set;
+    `scorers` what measures the tags of each set.
     """
 
     model: Model
@@ -79,6 +83,7 @@ class Experiment:
     stages: tuple[int, ...] = ()  # the first steps of those of gradual unfreezing
     overview: tuple[str, ...] = ()
     baselines: dict[str, Baseline] = dataclasses.field(default_factory=dict)
+    scorers: dict[str, Callable] = dataclasses.field(default_factory=dict)
 
     @property
     def generator(self) -> dict | None:
@@ -98,6 +103,8 @@ def build(config, mesh, cache: Path | None = None) -> Experiment:
     initial = read_model(config.init_from) if config.init_from else None
     index, count = partition.own_slice(mesh)
     own = dict(index=index, count=count)
+    if config.objective.name == "tag":
+        return _tagging(config, initial, own, cache)
     if "task" in config.data:
         return _finetuning(config, initial, own)
     return _pretraining(config, initial, own, cache)
@@ -239,6 +246,39 @@ def _finetuning(config, initial, own) -> Experiment:
         ),
         overview=tuple(overview(task, splits, truncated, data.length, bool(task.dev_splits))),
         baselines=baselines(task, splits),
+    )
+
+
+def _tagging(config, initial, own, cache) -> Experiment:
+    data = config.data
+    tagged = Tagged.read(data, initial)
+    tokenizer = tagged.tokenizer
+    spec = model_spec(config, initial, tokenizer)
+    tagged.read_features(spec, cache)
+    rows = tagged.rows(spec, data.length, config.seed)
+    per_epoch = rows["train"].steps_per_epoch(config.batch_size)
+    heldout = {
+        split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)
+        for split in rows
+        if split != "train"
+    }
+    objective = create_objective(config.objective, tokenizer, tagged.task, body=spec)
+    model, best = create_model(spec, objective, len(tagged.task.labels)), config.checkpoint.best
+    return Experiment(
+        model=model,
+        spec=spec,
+        objective=objective,
+        tokenizer=tokenizer,
+        steps=config.steps or max(round(config.epochs * per_epoch), 1),
+        batch=lambda step: rows["train"].batch(step, config.batch_size, **own),
+        heldout=heldout,
+        evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
+        best=f"dev/{tagged.task.main_metric}" if best == "task" else best,
+        task=tagged.task,
+        initial=_initial(initial, objective, spec) or tagged.initial(model, config.seed),
+        overview=tuple(tagged.overview()),
+        baselines=baselines_of_tags(tagged.task, tagged.splits),
+        scorers={split: functools.partial(tagged.score, split) for split in heldout},
     )
 
 

@@ -48,12 +48,13 @@ RULES = (
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
     (r"(pooler|project|dense|hidden|copy|bridge)/kernel$", P("fsdp", None)),
     (r"word/embedding$", P("tensor", "fsdp")),
-    (r"(position|type)/embedding$", P(None, "fsdp")),
+    (r"(position|type|character)/embedding$", P(None, "fsdp")),
 )
 REPLICATED = (
     r"(bias|scale)(_\d+)?$",  # vectors as wide as the model: too small to be worth a gather
     r"words/(embedding|filters_\d+_kernel)$",  # characters: some hundred rows, or fewer
     r"(^|/)(step|count|skipped|losses|stage)$",
+    r"crf/(transitions|first|last)$",
     r"^plateau/\w+$",  # its numbers, beside parameters
 )
 
