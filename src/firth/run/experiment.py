@@ -17,10 +17,10 @@ from firth import registry
 from firth.data.corpus.store import Store, open_store
 from firth.data.tagging.metrics import baselines as baselines_of_tags
 from firth.data.tasks.buckets import Buckets, tokenise
-from firth.data.tasks.load import get_task
+from firth.data.tasks.load import find_task
 from firth.data.tasks.overview import Baseline, baselines, overview
 from firth.data.tasks.split import load_splits
-from firth.data.tasks.task import GLUE, Task
+from firth.data.tasks.task import Task
 from firth.data.views import create_view, view_config
 from firth.data.views.base import Source
 from firth.data.views.selection import split_documents
@@ -216,69 +216,64 @@ def _finetuning(config, initial, own) -> Experiment:
     for split, examples in splits.items():
         tokenised = tokenise(examples, tokenizer, data.length, roles=module.SPECIAL_TOKENS)
         rows[split], truncated[split] = Buckets(tokenised, seed=config.seed), tokenised.truncated
-    train = rows["train"]
-    per_epoch = train.steps_per_epoch(config.batch_size)
-    heldout = {
-        split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)
-        for split in rows
-        if split != "train"
-    }
     first_dev = next(split for split in splits if split.startswith("dev"))
     objective = create_objective(config.objective, tokenizer, task, body=spec)
-    best = config.checkpoint.best
     model = create_model(spec, objective, num_labels=max(len(task.labels), 1))
-    steps = _steps(config, per_epoch)
+    measured, per_epoch = _of_rows(config, task, rows, first_dev, own)
+    depth = model.encoder.config.num_layers
     return Experiment(
         model=model,
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
-        steps=steps,
-        batch=lambda step: train.batch(step, config.batch_size, **own),
-        heldout=heldout,
-        evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
-        best=f"{first_dev}/{task.main_metric}" if best == "task" else best,
-        task=task,
+        **measured,
         initial=_initial(initial, objective, spec),
         fresh=fresh,
         stages=stage_begins(
-            config.get("unfreeze_epochs", 0.0), per_epoch, model.encoder.config.num_layers, steps
+            config.get("unfreeze_epochs", 0.0), per_epoch, depth, measured["steps"]
         ),
         overview=tuple(overview(task, splits, truncated, data.length, bool(task.dev_splits))),
         baselines=baselines(task, splits),
     )
 
 
+def _of_rows(config, task: Task, rows: dict, first_dev: str, own: dict) -> tuple[dict, int]:
+    """(the parts of an experiment that the rows of each split decide, steps of an epoch)."""
+    train, best = rows["train"], config.checkpoint.best
+    per_epoch = train.steps_per_epoch(config.batch_size)
+    return dict(
+        task=task,
+        steps=_steps(config, per_epoch),
+        batch=lambda step: train.batch(step, config.batch_size, **own),
+        heldout={
+            split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)
+            for split in rows
+            if split != "train"
+        },
+        evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
+        best=f"{first_dev}/{task.main_metric}" if best == "task" else best,
+    ), per_epoch
+
+
 def _tagging(config, initial, own, cache) -> Experiment:
     data = config.data
     tagged = Tagged.read(data, initial)
-    tokenizer = tagged.tokenizer
-    spec = model_spec(config, initial, tokenizer)
+    spec = model_spec(config, initial, tagged.tokenizer)
     tagged.read_features(spec, cache)
     rows = tagged.rows(spec, data.length, config.seed)
-    per_epoch = rows["train"].steps_per_epoch(config.batch_size)
-    heldout = {
-        split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)
-        for split in rows
-        if split != "train"
-    }
-    objective = create_objective(config.objective, tokenizer, tagged.task, body=spec)
-    model, best = create_model(spec, objective, len(tagged.task.labels)), config.checkpoint.best
+    objective = create_objective(config.objective, tagged.tokenizer, tagged.task, body=spec)
+    model = create_model(spec, objective, len(tagged.task.labels))
+    measured, _ = _of_rows(config, tagged.task, rows, "dev", own)
     return Experiment(
         model=model,
         spec=spec,
         objective=objective,
-        tokenizer=tokenizer,
-        steps=config.steps or max(round(config.epochs * per_epoch), 1),
-        batch=lambda step: rows["train"].batch(step, config.batch_size, **own),
-        heldout=heldout,
-        evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
-        best=f"dev/{tagged.task.main_metric}" if best == "task" else best,
-        task=tagged.task,
+        tokenizer=tagged.tokenizer,
+        **measured,
         initial=_initial(initial, objective, spec) or tagged.initial(model, config.seed),
         overview=tuple(tagged.overview()),
         baselines=baselines_of_tags(tagged.task, tagged.splits),
-        scorers={split: functools.partial(tagged.score, split) for split in heldout},
+        scorers={name: functools.partial(tagged.score, name) for name in measured["heldout"]},
     )
 
 
@@ -290,40 +285,6 @@ def create_model(spec: dict, objective, num_labels: int = 2) -> Model:
 def _initial(saved: Saved | None, objective, spec: dict) -> dict:
     """Parameters to start from: the weights of `init_from` over those of the objective."""
     return objective.initial(spec) | (saved.params if saved else {})
-
-
-def find_task(data, recipe: str = "finetune.py") -> Task:
-    """The task that the data section names, from GLUE, TFDS or the user's own files.
-
-    `recipe` is that of the run, to show in messages. Raises FirthError as `get_task` does, and for
-    a task without a train split.
-    """
-    if not (data.task or data.train):
-        raise FirthError(
-            "nothing to learn: give a labelled file, --config.data.train=FILE (CSV, TSV or JSONL, "
-            "with columns like text and label), or a task, as in --config "
-            f"{recipe}:task=sst2 with --config.data.dir=DIR ({', '.join(GLUE)}, tfds:NAME)"
-        )
-    options = {
-        name: data[name]
-        for name in ("train", "dev", "test", "text", "label", "kind")
-        if data[name] and (name != "kind" or data.train)
-    }
-    if "text" in options:
-        options["text"] = tuple(options["text"].split(","))
-    if data.task.startswith("tfds:"):
-        named = {split: options.pop(split) for split in ("train", "dev", "test") if data[split]}
-        options.pop("kind", None)  # the type of the label says it
-        options |= dict(files=named, directory=data.dir or None)
-    elif options:
-        options["directory"] = data.dir or None
-    try:
-        task = get_task(data.task or "custom", **options)
-    except TypeError as error:
-        raise FirthError(f"task {data.task!r}: {error}") from None
-    if "train" not in task.files:
-        raise FirthError(f"task {task.name!r} has no train split; set data.train")
-    return task
 
 
 def _task_tokenizer(data, initial) -> Tokenizer:

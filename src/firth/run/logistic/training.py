@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from firth import recipe
+from firth.data.tasks.load import find_task
 from firth.data.tasks.metrics import score
 from firth.data.tasks.overview import Baseline, baselines, figures, overview
 from firth.data.tasks.split import load_splits
@@ -24,7 +25,6 @@ from firth.errors import FirthError
 from firth.models.logistic import files
 from firth.models.logistic.features import Features, idf_of, matrix, vocabulary, weighted
 from firth.models.logistic.model import Logistic, check_weighting, fit
-from firth.run.experiment import find_task
 from firth.run.recorded import record
 from firth.run.workdir import check_folder, discard_unbegun, lock_workdir
 from firth.storage.local import write_text
