@@ -3,7 +3,7 @@
 OBJECTIVES = {
     "mlm": "firth.objectives.mlm:MaskedLM",
     "clm": "firth.objectives.clm:CausalLM",
-    "bilm": "firth.objectives.bilm:BidirectionalLM",
+    "bilm": "firth.objectives.bidirectional.bilm:BidirectionalLM",
     "plm": "firth.objectives.plm:PermutationLM",
     "rtd": "firth.objectives.rtd:ReplacedTokens",
     "distill": "firth.objectives.distill:Distill",

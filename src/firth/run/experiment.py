@@ -148,13 +148,12 @@ def _pretraining(config, initial, own, cache) -> Experiment:
             config.eval.batch_size, limit=config.eval.batches, **own
         )
     train = create_view(data, Source(store, tokenizer, config.seed, train_documents, cache))
-    per_epoch = train.steps_per_epoch(config.batch_size)
     return Experiment(
         model=create_model(spec, objective),
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
-        steps=_steps(config, per_epoch),
+        steps=_steps(config, train),
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every,
@@ -164,9 +163,11 @@ def _pretraining(config, initial, own, cache) -> Experiment:
     )
 
 
-def _steps(config, per_epoch: int) -> int:
-    """The length of a run: its own, or that of its epochs."""
-    return config.steps or max(round(config.epochs * per_epoch), 1)
+def _steps(config, train) -> int:
+    """The length of a run: its own, or that of its epochs of `train`."""
+    if config.steps:
+        return config.steps
+    return max(round(config.epochs * train.steps_per_epoch(config.batch_size)), 1)
 
 
 def _check_tokenizer(store: str, tokenizer: Tokenizer, initial: Saved | None) -> None:
@@ -243,7 +244,7 @@ def _of_rows(config, task: Task, rows: dict, first_dev: str, own: dict) -> tuple
     per_epoch = train.steps_per_epoch(config.batch_size)
     return dict(
         task=task,
-        steps=_steps(config, per_epoch),
+        steps=_steps(config, train),
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout={
             split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)

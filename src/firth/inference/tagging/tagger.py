@@ -13,6 +13,7 @@ from firth.data.tagging.rows import TagBuckets
 from firth.data.tagging.schemes import marks_entities, to_bio
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder, load
+from firth.models.logistic.files import is_logistic
 from firth.models.model import bound, longest
 from firth.objectives.tag import EXTRAS, Tag
 from firth.run.tagging.features import Features
@@ -27,6 +28,8 @@ LENGTH = 128  # words of a row, where no recipe says
 def is_tagger(source) -> bool:
     """Whether a Firth directory or a workdir on this machine holds a model that tags words."""
     path = Path(source)
+    if is_logistic(path):
+        return False
     return (path / NAME).is_file() and bool(set(HEADS) & set(read_description(path)[0].heads))
 
 

@@ -10,7 +10,7 @@ from helpers.quick import jit
 from firth import recipe
 from firth.errors import FirthError
 from firth.models.model import bound
-from firth.objectives.bilm import BidirectionalLM
+from firth.objectives.bidirectional.bilm import BidirectionalLM
 from firth.tokenizers.spelling import spell
 
 B, L, V, W = 3, 4, SMALL["vocab_size"], SMALL["max_characters"]

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from helpers.quick import jit
 
-from firth.objectives.sampled import draw, log_chances, log_uniform, sampled_losses, tries
+from firth.objectives.bidirectional.sampled import (
+    draw,
+    log_chances,
+    log_uniform,
+    sampled_losses,
+    tries,
+)
 
 V, S, P, M = 40, 12, 5, 7
 

@@ -12,17 +12,17 @@ from firth.errors import FirthError
 from firth.layers.products import Product
 from firth.models.elmo.bilm import DIRECTIONS
 from firth.models.model import family
+from firth.objectives.bidirectional.sampled import draw, sampled_losses
 from firth.objectives.clm import forget
 from firth.objectives.losses import log_loss
 from firth.objectives.objective import Objective, Sources
-from firth.objectives.sampled import draw, sampled_losses
 
 
 @dataclasses.dataclass(frozen=True)
 class BidirectionalLM(Objective):
     """The mean of the losses of both directions, in nats a word.
 
-    `samples` words stand for the whole vocabulary in training (`objectives.sampled`), each
+    `samples` words stand for the whole vocabulary in training (`sampled`), each
     direction with its own; 0, or as many as there are words: all of them. Evaluation scores all.
     `words` and `max_characters` are those of the model, as `from_config` finds.
     """
