@@ -121,7 +121,8 @@ def get_config(arg=None):
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0 if arg.init else 5.0,
     )
-    c.schedule = dict(name="xlnet_poly", lr=5e-5 if arg.init else 1e-3, warmup=0.1)
-    if not arg.init:
+    if arg.init:
+        c.schedule = dict(name="xlnet_poly", lr=5e-5, warmup=0.1)
+    else:
         c.schedule = dict(name="constant", lr=1e-3, warmup=0)
     return c

@@ -18,8 +18,8 @@ from firth import recipe
 from firth.models.model import create
 from firth.run import experiment, recorded
 from firth.run.workdir import describe_run
-from firth.training.checkpoint import Checkpoints
 from firth.tokenizers.train_words import word_vocabulary
+from firth.training.checkpoint import Checkpoints
 from firth.training.partition import create_mesh
 from firth.weights.description import complete_spec
 from firth.weights.read import Saved, read_model
