@@ -90,7 +90,7 @@ def test_the_most_frequent_tag_of_each_word(tmp_path):
 
 
 def test_the_baseline_of_conll_2003(shared_data):
-    """Independently measured: .65 and .55."""
+    """Independently measured: about .65 and .55."""
     files = {"train": "train", "dev": "testa", "test": "testb"}
     files = {k: str(shared_data(f"conll2003/eng.{v}.gz")) for k, v in files.items()}
     task, splits = load_tagging(files)
