@@ -103,7 +103,7 @@ def build(config, mesh, cache: Path | None = None) -> Experiment:
     initial = read_model(config.init_from) if config.init_from else None
     index, count = partition.own_slice(mesh)
     own = dict(index=index, count=count)
-    if config.objective.name == "tag":
+    if config.objective.name == "tag" and "task" in config.data:
         return _tagging(config, initial, own, cache)
     if "task" in config.data:
         return _finetuning(config, initial, own)
