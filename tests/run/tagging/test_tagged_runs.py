@@ -133,9 +133,9 @@ def test_an_objective_of_tags_needs_a_task_of_tags(files):
 @pytest.mark.slow
 def test_a_run_learns_and_its_model_tags_files(files, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    argv = ["--config=tagger.py:tiny,crf=true,length=8", "--workdir=run", "--config.batch_size=4"]
+    argv = ["--config=tagger.py:tiny,crf=true,length=8", "--workdir=run", "--config.batch_size=8"]
     argv += [f"--config.data.{split}={files / 'train.bio'}" for split in ("train", "dev", "test")]
-    argv += ["--config.eval.batch_size=8", "--config.epochs=30.0", "--config.eval.epochs=10.0"]
+    argv += ["--config.eval.batch_size=8", "--config.epochs=60.0", "--config.eval.epochs=20.0"]
     assert main(["train", *argv, "--config.schedule.lr=0.01"]) == 0
     assert "baseline (each word's most frequent tag" in capsys.readouterr().err
     assert main(["evaluate", "--model=run", f"--data={files / 'train.bio'}", "--json"]) == 0
