@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from firth.errors import FirthError
 from firth.inference.language import dynamic as dynamically
 from firth.inference.language import neural_cache as neural
 from firth.inference.language.mixture import cache, mix, tune
-from firth.inference.language.models import load_model
+from firth.inference.language.models import load_model, short_names
 from firth.inference.language.ngram import NgramLM
 from firth.inference.score import kind_of, remembers, score_stream, score_texts
 from firth.run.counted import measures
@@ -86,10 +85,7 @@ def compare(
     like itself, is no distribution over texts. Raises FirthError for other tokenizers, for models
     that predict no tokens, and where no model has what an option needs.
     """
-    names = [Path(source).name or str(source) for source in sources]
-    names = list(sources) if len(set(names)) < len(names) else names
-    if not sources or len(set(names)) < len(names):
-        raise FirthError(f"--models {','.join(sources)}: expected different models")
+    names = short_names(sources)
     stores = [open_store(path) for path in (data, tuned_on) if path]
     tokenizer = stores[0].tokenizer()
     models = [load_model(source) for source in sources]
