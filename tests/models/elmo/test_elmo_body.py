@@ -88,7 +88,7 @@ def test_words_of_one_character_and_vectors_made_before():
     one, two = (model.apply({"params": params}, x)[0].hidden for x in (ids, wide))
     np.testing.assert_array_equal(one, two)
     vectors = model.apply({"params": params}, wide, method=lambda m, x: m.encoder.embed(x))
-    again = model.apply({"params": params}, vectors)[0].hidden
+    again = jit(model.apply)({"params": params}, vectors)[0].hidden
     np.testing.assert_allclose(again, two, rtol=1e-6, atol=1e-7)
 
 
@@ -96,7 +96,7 @@ def test_the_softmax_reads_each_half():
     model, params = made(("bilm",))
     params["bilm"]["bias"] = np.arange(11, dtype=np.float32)
     ids, mask = batch()
-    out, logits = model.apply({"params": params}, ids, None, mask)
+    out, logits = jit(model.apply)({"params": params}, ids, None, mask)
     assert logits["bilm"].shape == (3, 5, 2, 11)
     table = params["bilm"]["table"]
     for half in (0, 1):
