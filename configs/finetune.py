@@ -168,6 +168,7 @@ def get_config(arg=None):
         batch_size=32,
         init_from=arg.init,
         settings=arg.family,  # whose paper's these are
+        unfreeze_epochs=0.0,  # train a layer more every so many epochs; 0: all from the start
         log_every=50,
         eval=dict(every=0, epochs=1.0, batch_size=64),  # every: steps; 0: by epochs
     )

@@ -151,18 +151,18 @@ def torch_side(texts, dtype):
     return run
 
 
-def vectors(texts: list[str], rounds: int) -> dict:
+def vectors(texts: list[str], dtypes: list[str], rounds: int) -> dict:
     """Seconds of each side and dtype; the first differences show that both compute the same."""
     import numpy as np
 
     sides = {}
-    for dtype in DTYPES:
+    for dtype in dtypes:
         sides[f"Firth {dtype}"] = firth_side(texts, dtype)
         sides[f"torch {dtype}"] = torch_side(texts, dtype)
     few = {name: run() for name, run in sides.items()}
-    exact = few["torch float32"]
+    exact = few[f"torch {dtypes[0]}"]
     for name, found in few.items():
-        print(f"  {name:<15} differs from torch float32 by {np.abs(found - exact).max():.1e}")
+        print(f"  {name:<15} differs from torch {dtypes[0]} by {np.abs(found - exact).max():.1e}")
     return in_turn(sides, rounds)
 
 
@@ -239,6 +239,7 @@ def main():
     parser.add_argument("--words", type=int, default=10, help="of a scored sentence, at most")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--before", type=Path, help="a checkout of the commit to compare with")
+    parser.add_argument("--dtypes", default=",".join(DTYPES), help="of the vectors")
     parser.add_argument("--only", default="rates,vectors,start,represent,score")
     args = parser.parse_args()
     only = args.only.split(",")
@@ -248,8 +249,8 @@ def main():
         for name, rate in rates().items():
             print(f"  {name:<15} {rate:6.0f} GFLOP/s in the products of MiniLM's layers")
     if "vectors" in only:
-        found = vectors(texts, args.rounds)
-        show("vectors", found, than="torch float32")
+        dtypes = args.dtypes.split(",")
+        show("vectors", vectors(texts, dtypes, args.rounds), than=f"torch {dtypes[0]}")
     sources = {"before": args.before / "src"} if args.before else {}
     sources |= {"now": Path(__file__).parents[2] / "src"}
     with tempfile.TemporaryDirectory() as temporary:

@@ -57,10 +57,11 @@ LATER = {
 PLACES = (
     *("data.store", "data.heldout_store", "data.dir", "data.tokenizer", "init_from", "resume"),
     *("objective.teacher", "objective.generator_from", "data.train", "data.dev", "data.test"),
+    *("data.vectors", "model.features"),
 )
 
 # Families that are not trained by the loop of train.py, and have none of its fields.
-OWN_RUNS = ("ngram", "word2vec", "glove")
+OWN_RUNS = ("ngram", "word2vec", "glove", "logistic")
 
 BOOLS = dict.fromkeys(("1", "true", "yes"), True) | dict.fromkeys(("0", "false", "no"), False)
 

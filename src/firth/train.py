@@ -28,6 +28,7 @@ from firth.progress import Progress
 from firth.run import bounds, counted, ending, experiment, recorded
 from firth.run.agreement import check_equal, facts
 from firth.run.evaluator import Evaluators
+from firth.run.logistic import training as logistic
 from firth.run.program import check_rows, lay_out
 from firth.run.stopping import catch_interrupts, catch_sigterm
 from firth.run.word_vectors import training as word_vectors
@@ -59,6 +60,8 @@ def train(config, workdir: Path, began: float | None = None) -> dict[str, float]
     """
     if counted.is_counted(config):
         return counted.train(config, workdir)
+    if logistic.is_logistic(config):
+        return logistic.train(config, workdir)
     if word_vectors.trains_words(config):
         return word_vectors.train(config, workdir)
     config = recipe.located(recipe.completed(config))
@@ -113,7 +116,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         check_fused()
 
     # --------------------------------------------------------------------- state, restore
-    program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh)
+    program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh, run.stages)
     if job.leads():
         recorded.record(config, workdir)  # recorded only once all parts are built
     saves = open_checkpoints(
@@ -152,7 +155,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     catch_sigterm(stop, stack)
     for line in run.overview:
         bar.say(line)
-    ending.say_length(config, saves, start, run.steps, meta.get("steps", run.steps), bar)
+    ending.say_length(config, saves, start, run, meta.get("steps", run.steps), bar)
     announce(config, run, program, mesh, bar)
     forecast = Forecast(bar, clock, end)
 

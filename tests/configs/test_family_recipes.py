@@ -150,6 +150,7 @@ RECIPES = (
     *(f"melis.py:{size}" for size in ("tiny", "10m_d1", "24m_d2", "24m_d4")),
     *(f"char_cnn_lstm.py:{size}" for size in ("tiny", "small", "large")),
     *(f"rhn.py:{size}" for size in ("tiny", "small", "medium")),
+    *(f"elmo.py:{size}" for size in ("tiny", "small", "medium", "original")),
     *(f"feedforward.py:{size}" for size in ("tiny", "base", "small", "medium")),
     *(f"feedforward.py:small,kind={kind}" for kind in ("direct", "log_bilinear")),
 )
@@ -161,7 +162,7 @@ def test_every_recipe_builds_and_every_leaf_has_a_sharding(name):
     assert {"encoder", *objective.heads} - {"lm"} <= set(params)  # an LM head may have no bias
     optimizer = create_optimizer(config.optimizer)
     model = create(dict(config.model) | dict(vocab_size=99), ())
-    recurrent = name.startswith(("lstm", "char_", "rnn", "awd_lstm", "melis", "rhn"))
+    recurrent = name.startswith(("lstm", "char_", "rnn", "awd_lstm", "melis", "rhn", "elmo"))
 
     def init(params):
         return TrainState.create(params, optimizer, objective.carry(model, 8))

@@ -83,7 +83,7 @@ def extra(argv: list[str]) -> list[str]:
         return []
     fields = {"batch_size": 8, "eval.batch_size": 8, "log_every": 2, "progress": False}
     fields |= {"data.loader": "thread"}
-    if "finetune.py" in whole:
+    if "finetune.py" in whole or "ulmfit.py:classifier" in whole:
         fields |= {"data.length": 32}  # one length to compile
     else:
         fields |= {"steps": 6, "data.heldout": 0.2, "eval.batches": 1, "eval.every": 3}

@@ -15,10 +15,16 @@ import jax
 import numpy as np
 
 from firth import recipe
+from firth.models.logistic import files as logistic_files
+from firth.models.logistic.features import Features
+from firth.models.logistic.model import Logistic
+from firth.models.model import create
 from firth.run import experiment, recorded
 from firth.run.workdir import describe_run
+from firth.tokenizers.train_words import word_vocabulary
 from firth.training.checkpoint import Checkpoints
 from firth.training.partition import create_mesh
+from firth.weights.description import complete_spec
 from firth.weights.read import Saved, read_model
 from firth.weights.write import write_firth, write_published
 from helpers.runs import arguments
@@ -63,7 +69,8 @@ def read_table(path: Path) -> list[Line]:
 
 
 def make_places(folder: Path, store: Path) -> dict[str, Path]:
-    """{name: place}: a store with its text, a run, the same model in both layouts, a causal one.
+    """{name: place}: a store with its text, a run, the same model in both layouts, a causal one,
+    and a logistic regression.
 
     The parameters are random and nothing is compiled.
     """
@@ -91,14 +98,29 @@ def make_places(folder: Path, store: Path) -> dict[str, Path]:
     write_firth(folder / "mute", read_model(folder / "causal"))
     for file in (folder / "mute").glob("[tv]o[kc]*"):  # tokenizer*, vocab*
         file.unlink()
-    (folder / "empty").mkdir()
-    names = ("run", "seeds", "published", "firth", "causal", "mute", "empty")
+    for name in ("empty", "linear"):
+        (folder / name).mkdir()
+    arrays = np.ones((2, 1)), np.zeros(2)
+    linear = Logistic(Features(), 1, "counts", ["word:good"], ("neg", "pos"), *arrays)
+    logistic_files.save(linear, folder / "linear")
+    make_tagger(folder / "tagger")
+    names = ("run", "seeds", "published", "firth", "causal", "mute", "empty", "linear", "tagger")
     places = {name: folder / name for name in names}
     return places | {
         "store": store,
         "tok": store.parent / "tok",
         "corpus": store.parent / "corpus.txt",
     }
+
+
+def make_tagger(folder: Path):
+    """A Firth directory of a tagger of entities with random parameters."""
+    words, labels = word_vocabulary(["<unk>", "<eos>", "a"]), ("O", "B-X", "I-X")
+    words.save(folder.with_name("words"))
+    spec = complete_spec({"family": "tagger", "vocab_size": 3, "hidden_size": 4, "filters": 2}, "")
+    model = create(spec, ("crf",), len(labels))
+    files = (random_params(model), folder, "firth", ("float32",), folder.with_name("words"))
+    write_firth(folder, Saved(spec, ("crf",), len(labels), labels, False, *files))
 
 
 class _Words:

@@ -14,8 +14,9 @@ from helpers.quick import jit
 
 import firth
 from firth import cli
+from firth.data.corpus.stream import Stream
 from firth.errors import FirthError
-from firth.inference.score import score, score_stream
+from firth.inference.score import _overlapping, score, score_stream, score_texts
 from firth.models.model import bound, create
 from firth.objectives.clm import CausalLM
 from firth.tokenizers.load import train_tokenizer
@@ -47,7 +48,11 @@ def model(request, torch, tmp_path_factory):
 
 def expected(torch, kind, model, tokenizer, text):
     """Log-probabilities of the text's tokens, each from its own forward pass."""
-    ids = tokenizer.encode([text])[0].ids.tolist()
+    return expected_of(torch, kind, model, tokenizer, tokenizer.encode([text])[0].ids.tolist())
+
+
+def expected_of(torch, kind, model, tokenizer, ids):
+    """The same of token ids."""
     values = []
     for i, number in enumerate(ids):
         with torch.no_grad():
@@ -84,6 +89,46 @@ def test_every_token_as_in_transformers(torch, model):
         np.testing.assert_allclose(found.log_probs[first:], values[first:], atol=1e-5)
         assert found.kind == kind and len(found.tokens) == len(found.ids) == len(values)
         np.testing.assert_allclose(found.total, found.log_probs.sum(), rtol=1e-6)
+
+
+def test_a_stream_of_texts(torch, model):
+    """11 tokens are read as 0 to 6, 3 to 9 and 5 to 11; each counts where it has the most text."""
+    kind, directory, theirs = model
+    encoder, rng = firth.load(directory), np.random.default_rng(0)
+    texts = [rng.integers(5, len(WORDS), n) for n in (3, 0, 11, 1)]
+    ended = [np.append(text, encoder.tokenizer.end_id) for text in texts]
+    starts = np.concatenate([np.arange(len(text)) == 0 for text in ended])
+    stream = Stream(np.concatenate(ended), starts)
+    if kind == "causal":
+        with pytest.raises(FirthError, match="is causal"):
+            score_texts(encoder, stream, 6)
+        return
+    parts = {0: [(0, 0, 3)], 2: [(0, 0, 4), (3, 4, 7), (5, 7, 11)], 3: [(0, 0, 1)]}
+    values = []
+    for number, text in enumerate(texts):
+        for begin, low, high in parts.get(number, ()):
+            ids = text[begin : begin + 6].tolist()
+            scores = expected_of(torch, kind, theirs, encoder.tokenizer, ids)
+            values += scores[low - begin : high - begin]
+        values.append(np.nan)
+    found = score_texts(encoder, stream, 6)
+    if kind == "permutation":  # transformers lets the first token of a text see itself
+        found, values = found[~starts], np.array(values)[~starts]
+    np.testing.assert_allclose(found, values, atol=1e-5)
+    with pytest.raises(FirthError, match="window=1: expected at least 2"):
+        score_texts(encoder, stream, 1)
+
+
+@pytest.mark.parametrize("window", [2, 7, 8])
+@pytest.mark.parametrize("length", range(30))
+def test_windows_cover_a_text_once(length, window):
+    found = list(_overlapping(length, window))
+    assert [low for _, low, _ in found] == [0, *(high for _, _, high in found[:-1])]
+    assert found[-1][2] == length
+    for begin, low, high in found:
+        assert 0 <= begin <= low <= high <= begin + window and begin <= max(length - window, 0)
+        assert begin == 0 or low - begin >= window // 4
+        assert begin + window >= length or begin + window - high >= window // 4
 
 
 def test_a_score_does_not_depend_on_its_batch(model):

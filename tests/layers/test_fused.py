@@ -225,6 +225,7 @@ def test_elsewhere_attention_is_computed_the_plain_way(monkeypatch):
     assert not fused.applies((2, 512, 12, 64), (2, 512, 12, 64), (2, 1, 1, 512)) or LOOSE
 
 
+@pytest.mark.slow
 def test_a_run_checks_the_kernels_on_its_own_device(monkeypatch):
     check_fused()
     keep_mask = fused._keep_mask

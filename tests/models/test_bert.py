@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.published.bert import SHAPES, make_bert
+from helpers.quick import jit
 
 from firth.errors import FirthError
 from firth.layers.attention import MultiHeadAttention, mask_to_bias
@@ -50,7 +51,7 @@ def test_whole_model_equals_transformers(torch, tmp_path, shape, scan):
     model = saved.model(scan=scan)
     params = to_layout(saved.params, scan)
     tokens, segments, mask = batch(saved.spec)
-    apply = jax.jit(lambda p, *args: model.apply({"params": p}, *args, attentions=True))
+    apply = jit(lambda p, *args: model.apply({"params": p}, *args, attentions=True))
     out, logits = apply(params, tokens, segments, mask)
 
     expected = run_torch(torch, theirs, tokens, segments, mask)

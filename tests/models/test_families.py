@@ -64,7 +64,7 @@ def test_every_layer_and_head_equals_transformers(torch, tmp_path, family, shape
     saved = read_model(tmp_path / "m")
     model, params = saved.model(scan=scan), to_layout(saved.params, scan)
     tokens, segments, mask = batch(saved.spec)
-    apply = jax.jit(lambda p, *args: model.apply({"params": p}, *args, attentions=True))
+    apply = jit(lambda p, *args: model.apply({"params": p}, *args, attentions=True))
     out, logits = apply(params, tokens, segments, mask)
 
     expected = run_torch(torch, theirs, tokens, segments, mask)
@@ -90,7 +90,7 @@ def test_classifiers_equal_transformers(torch, tmp_path, family, shape):
     saved = read_model(tmp_path / "m")
     assert saved.heads == ("classifier",) and saved.num_labels == 5
     tokens, segments, mask = batch(saved.spec)
-    _, logits = saved.model().apply({"params": saved.params}, tokens, segments, mask)
+    _, logits = jit(saved.model().apply)({"params": saved.params}, tokens, segments, mask)
     close(logits["classifier"], run_torch(torch, theirs, tokens, segments, mask).logits)
 
 
@@ -136,7 +136,7 @@ def test_a_padding_row_has_finite_logits(tmp_path):
     saved = read_model(tmp_path / "m")
     tokens = np.zeros((2, 5), np.int32)
     mask = np.array([[True] * 5, [False] * 5])
-    _, logits = saved.model().apply({"params": saved.params}, tokens, None, mask)
+    _, logits = jit(saved.model().apply)({"params": saved.params}, tokens, None, mask)
     assert saved.spec["classifier_pooling"] == "mean"
     assert np.isfinite(logits["classifier"]).all()
 
@@ -146,7 +146,7 @@ def test_roberta_positions_skip_padding_on_the_left(torch, tmp_path):
     saved = read_model(tmp_path / "m")
     tokens, segments, mask = batch(saved.spec)
     tokens, mask = tokens[:, ::-1].copy(), mask[:, ::-1].copy()
-    out, _ = saved.model().apply({"params": saved.params}, tokens, segments, mask)
+    out, _ = jit(saved.model().apply)({"params": saved.params}, tokens, segments, mask)
     close(out.last, run_torch(torch, theirs, tokens, segments, mask).hidden_states[-1])
 
 

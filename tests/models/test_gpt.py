@@ -186,7 +186,7 @@ def test_going_on_from_a_cache_equals_reading_everything(family, scan):
     visible = np.broadcast_to(slots <= places[:, None], (2, 5, 11))
     cache = causal.empty_cache(model.encoder.config, 2, 11)
     first, cache = apply(text_BL[:, :5], np.broadcast_to(places, (2, 5)), visible, cache, 0)
-    whole, _ = model.apply({"params": params}, text_BL)
+    whole, _ = jit(model.apply)({"params": params}, text_BL)
     close = functools.partial(np.testing.assert_allclose, rtol=0, atol=2e-6)
     for row, length in enumerate(lengths):
         close(first[row, :length], whole.last[row, :length])
@@ -204,11 +204,11 @@ def test_going_on_from_a_cache_equals_reading_everything(family, scan):
 
 def test_softmax_over_all_scores_the_positions_too():
     model, params = made("gpt", softmax_over_all=True)
-    _, logits = model.apply({"params": params}, tokens())
+    _, logits = jit(model.apply)({"params": params}, tokens())
     _, usual = made("gpt")[0].apply({"params": params}, tokens())
     assert logits["lm"].shape == (2, 7, V + P) and usual["lm"].shape == (2, 7, V)
     np.testing.assert_allclose(logits["lm"][..., :V], usual["lm"], rtol=1e-5, atol=1e-5)
-    out, _ = model.apply({"params": params}, tokens())
+    out, _ = jit(model.apply)({"params": params}, tokens())
     expected = out.last @ params["encoder"]["position"]["embedding"].T
     np.testing.assert_allclose(logits["lm"][..., V:], expected, rtol=1e-4, atol=1e-5)
 

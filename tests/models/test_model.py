@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from firth.errors import FirthError
-from firth.models.model import create, last_real, merge_params, to_layout
+from firth.models.model import concat_pooled, create, last_real, merge_params, to_layout
 
 SPEC = dict(
     family="bert",
@@ -139,3 +139,19 @@ def test_odd_widths_have_no_sines_and_no_rotation():
         create(spec)
     with pytest.raises(FirthError, match="num_heads=2 gives heads of an odd width"):
         create(dict(family="modernbert", num_heads=2, hidden_size=6))
+
+
+def test_pooled_states_are_the_last_the_greatest_and_the_mean():
+    """Of the real places of each row, with any numbers in the others."""
+    rng = np.random.default_rng(0)
+    h_BLD = rng.normal(size=(4, 5, 3)).astype(np.float32) - 2
+    h_BLD[1, 3:] = 9
+    sizes = (5, 3, 1, 0)
+    mask = np.arange(5) < np.array(sizes)[:, None]
+    pooled = np.asarray(concat_pooled(h_BLD, mask))
+    for row, size in enumerate(sizes[:3]):
+        real = h_BLD[row, :size].astype(np.float64)
+        expected = np.concatenate([real[-1], real.max(0), real.mean(0)])
+        np.testing.assert_allclose(pooled[row], expected, rtol=1e-6)
+    assert not pooled[3].any()
+    np.testing.assert_array_equal(concat_pooled(h_BLD[:1]), pooled[:1])

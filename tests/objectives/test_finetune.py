@@ -218,3 +218,31 @@ def test_additions_that_do_not_fit():
         create_objective(
             dict(name="finetune", lm_weight=0.5), None, single, body=dict(family="bert")
         )
+
+
+AWD = dict(family="awd_lstm", vocab_size=V, num_layers=2, hidden_size=6, embedding_size=4)
+AWD |= dict.fromkeys(("dropout", "embedding_dropout", "output_dropout", "word_dropout"), 0.0)
+AWD |= dict(weight_dropout=0.0)
+
+
+@pytest.mark.parametrize("lm_weight", [0.0, 0.5])
+def test_a_model_that_reads_backwards_reads_the_turned_texts(lm_weight):
+    """Its labels and its language-modelling loss are those of a forward one for texts turned."""
+    objective = Finetune(lm_weight=lm_weight)
+    model, back = (
+        create(AWD | dict(backward=b), objective.heads, num_labels=C) for b in (False, True)
+    )
+    batch = made_batch(np.arange(B) % C)
+    params = initial(model, batch["tokens"], scale=0.5)
+    mirrored = dict(batch, tokens=batch["tokens"].copy())
+    for row, mask in enumerate(batch["mask"]):
+        mirrored["tokens"][row, mask] = batch["tokens"][row, mask][::-1]
+
+    def losses(model, batch):
+        function = functools.partial(objective.losses, train=False)
+        return jit(bound(model, lambda m, b: function(m, b)))(params, batch)[0]
+
+    expected, plain = losses(model, mirrored), losses(model, batch)
+    for name, value in losses(back, batch).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5)
+        assert abs(float(value - plain[name])) > 1e-3

@@ -109,8 +109,8 @@ def test_frozen_trains_a_pooler_that_the_weights_lack(task, tmp_path):
 def still(store, workdir, steps=2, **changes):
     """Pretrain at a rate of zero: the parameters stay what the run started from."""
     fields = {"steps": steps, "eval.every": 0, "checkpoint.every": 0, "schedule.lr": 0.0}
-    fields |= {"model.num_layers": 1}
-    argv = arguments(store, workdir, "bert.py:tiny,length=16", **fields | changes)
+    given = arguments(store, workdir, "feedforward.py:tiny", **fields | changes)
+    argv = [word for word in given if not word.startswith("--config.model")]
     assert main(["train", *map(str, argv)]) == 0
     state = final_state(workdir, steps)
     return {name: value for name, value in state.items() if name.startswith("['params']")}
@@ -120,7 +120,7 @@ def test_the_order_of_what_a_run_starts_from(store, tmp_path):
     """`resume`, then `init_from`, then random values; a workdir of its own is test_stages' part."""
     one, other = (still(store, tmp_path / name, seed=n) for n, name in enumerate("ab"))
     differ = [name for name in one if not np.array_equal(one[name], other[name])]
-    assert len(differ) > 10
+    assert len(differ) > 2
     from_one = still(store, tmp_path / "c", init_from=tmp_path / "a", seed=2)
     for name, value in one.items():
         np.testing.assert_array_equal(from_one[name], value, err_msg=name)

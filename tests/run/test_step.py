@@ -57,8 +57,8 @@ def step_of(parts, **changes):
 def test_accumulation_is_exact_for_weighted_losses(parts):
     whole, state, batch = step_of(parts)
     parted, _, _ = step_of(parts, accumulate=4)
-    one, measured_one, _ = jax.jit(whole)(state, batch)
-    four, measured_four, _ = jax.jit(parted)(state, batch)
+    one, measured_one, _ = jit(whole)(state, batch)
+    four, measured_four, _ = jit(parted)(state, batch)
     for a, b in zip(jax.tree.leaves(one.opt_state), jax.tree.leaves(four.opt_state), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
     for name in measured_one:
@@ -69,9 +69,9 @@ def test_the_first_step_is_the_gradient_of_the_mean_loss(parts):
     """Adam's first moment is (1 - b1) times the clipped gradient of an independent loss."""
     model, objective, *_, params, batch = parts
     step, state, _ = step_of(parts)
-    new, measured, _ = jax.jit(step)(state, batch)
+    new, measured, _ = jit(step)(state, batch)
     keys = jax.random.split(jax.random.fold_in(jax.random.key(0), 0))
-    corrupted = objective.corrupt(batch, keys[0])
+    corrupted = jit(objective.corrupt)(batch, keys[0])
 
     def mean_loss(params):
         inputs = (corrupted[name] for name in ("tokens", "segments", "mask"))
@@ -82,7 +82,7 @@ def test_the_first_step_is_the_gradient_of_the_mean_loss(parts):
         nsp = jax.nn.log_softmax(logits["nsp"])[jnp.arange(8), corrupted["next"]]
         return -(picked * w).sum() / w.sum() - nsp.mean()
 
-    loss, grads = jax.value_and_grad(mean_loss)(params)
+    loss, grads = jit(jax.value_and_grad(mean_loss))(params)
     np.testing.assert_allclose(measured["loss"][0], loss, rtol=1e-5)
     norm = np.sqrt(sum((np.asarray(g, np.float64) ** 2).sum() for g in jax.tree.leaves(grads)))
     np.testing.assert_allclose(measured["grad_norm"][0], norm, rtol=1e-4)
@@ -96,7 +96,7 @@ def test_a_non_finite_step_changes_nothing_but_the_counts(parts):
     params = jax.tree.map(lambda x: x, state.params)
     params["nsp"]["dense"]["bias"] = jnp.array([jnp.nan, 0.0])
     state = TrainState.create(params, parts[2])
-    new, measured, squares = jax.jit(step)(state, batch)
+    new, measured, squares = jit(step)(state, batch)
     assert int(new.step) == 1 and int(new.skipped) == 1
     assert not np.isfinite(measured["loss"][0]) and not np.isfinite(squares).all()
     for a, b in zip(jax.tree.leaves(new.params), jax.tree.leaves(params), strict=True):
@@ -153,7 +153,7 @@ def test_frozen_parameters_do_not_move(parts):
     config = config.copy_and_resolve_references()
     config.optimizer.freeze = ("^encoder/",)
     optimizer = optim.create_optimizer(config.optimizer)
-    step = jax.jit(make_step(model, objective, optimizer, schedule, config))
+    step = jit(make_step(model, objective, optimizer, schedule, config))
     state = TrainState.create(params, optimizer)
     new, _, _ = step(state, batch)
     new, _, _ = step(new, batch)
@@ -167,8 +167,7 @@ def test_frozen_parameters_do_not_move(parts):
 def test_losses_run_inside_a_bound_model(parts):
     """What `make_step` relies on: an objective's losses take a bound module."""
     model, objective, *_, params, batch = parts
-    batch = objective.corrupt(batch, jax.random.key(1))
-    sums, _ = nn.apply(lambda m, b: objective.losses(m, b, train=False), model)(
-        {"params": params}, batch
-    )
+    batch = jit(objective.corrupt)(batch, jax.random.key(1))
+    losses = nn.apply(lambda m, b: objective.losses(m, b, train=False), model)
+    sums, _ = jit(losses)({"params": params}, batch)
     assert set(sums) == set(objective.weights(batch)) == set(objective.coefficients)

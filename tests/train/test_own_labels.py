@@ -146,7 +146,7 @@ def test_what_becomes_of_the_rate_is_said():
     said = []
     for before, saved in ((100, [50, 100]), (200, [100]), (100, [])):
         saves, bar = SimpleNamespace(steps=lambda s=saved: s), SimpleNamespace(say=said.append)
-        say_length(config, saves, 100, 200, before, bar)
+        say_length(config, saves, 100, SimpleNamespace(steps=200, stages=()), before, bar)
     assert len(said) == 1, "nothing changes, or another run's checkpoint: nothing to say"
     assert "goes on after step 100 to 200 instead of 100" in said[0]
     assert "the learning rate here is 5e-05 instead of 0" in said[0]

@@ -8,10 +8,11 @@ from ml_collections import ConfigDict
 
 from firth.errors import FirthError
 from firth.training import optim
+from firth.training.unfreezing.depth import scale_by_depth
 
 
 def _depths(decay, legacy, params):
-    scale = optim.scale_by_depth(decay, legacy)
+    scale = scale_by_depth(decay, legacy)
     ones = jax.tree.map(jnp.ones_like, params)
     scaled, _ = scale.update(ones, scale.init(params))
     return scaled
@@ -50,7 +51,12 @@ def test_rates_decay_with_depth(legacy, first_alone):
         assert [float(layer[0, 0]) for layer in layers] == expected
 
 
-@pytest.mark.parametrize(("fields", "top"), [(dict(), 1), (dict(layer_decay=0.5), 0.5)])
+SPARED = dict(layer_decay=0.5, layer_decay_exclude=("stack/",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "top"), [(dict(), 1), (dict(layer_decay=0.5), 0.5), (SPARED, 1)]
+)
 @pytest.mark.parametrize("legacy", [False, True])
 def test_the_recipe_decides_the_decay(fields, top, legacy):
     """Of what is applied, so behind Adam, which undoes every factor on the gradient."""
@@ -66,6 +72,18 @@ def test_the_recipe_decides_the_decay(fields, top, legacy):
     found = [updates["mlm"], layers["layer_1"]["scale"], layers["layer_0"]["scale"]]
     expected = [1, top * (top if legacy else 1), top**2 * (top if legacy else 1)]
     np.testing.assert_allclose([float(u[0, 0]) for u in found], expected, rtol=1e-5)
+
+
+def test_what_is_excluded_keeps_its_rate():
+    """ULMFiT's language model: its embeddings are its softmax, the top of the model."""
+    leaf = jnp.ones((2, 3))
+    encoder = {"word": {"embedding": leaf}, "stack": {"layer_0": leaf, "layer_1": {"bias": leaf}}}
+    encoder["stack"]["layer_0"] = {"bias": leaf}
+    scale = scale_by_depth(0.5, exclude=("word/embedding$",))
+    found, _ = scale.update({"encoder": encoder}, scale.init(encoder))
+    assert float(found["encoder"]["word"]["embedding"][0, 0]) == 1
+    layers = found["encoder"]["stack"]
+    assert [float(layers[f"layer_{i}"]["bias"][0, 0]) for i in (0, 1)] == [0.25, 0.5]
 
 
 def test_shared_layers_have_no_depth():

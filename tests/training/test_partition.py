@@ -166,16 +166,20 @@ def test_every_leaf_is_matched_or_listed_and_no_matrix_is_replicated(published, 
             assert len(stacked) <= 1, f"{path} {leaf.shape} is replicated"
 
 
+OWN_RULES = {"xlnet": (), "lstm": ("lm",), "elmo": ("bilm",), "tagger": ("crf",)}  # -> heads
+
+
 def body_shapes(name, words):
     """The shapes of the smallest body of a family, whose rules are its own."""
-    spec = dict(family=name, vocab_size=words, **family(name).size("tiny"))
-    heads = ("lm",) if name == "lstm" else ()
+    module, heads = family(name), OWN_RULES[name]
+    sizes = {} if name == "tagger" else module.size("tiny")
+    spec = dict(family=name, vocab_size=words, **sizes)
     init = functools.partial(create(spec, heads).init, jax.random.key(0), jnp.zeros((1, 8), int))
     return jax.eval_shape(init)
 
 
 def test_every_rule_is_used():
-    others = [path for name in ("xlnet", "lstm") for path in by_path(body_shapes(name, 99))]
+    others = [path for name in OWN_RULES for path in by_path(body_shapes(name, 99))]
     paths = [*by_path(state_shapes("tiny")), *others, "carry/filled", "plateau/factor"]
     for pattern in [p for p, _ in partition.RULES] + list(partition.REPLICATED):
         assert any(re.search(pattern, path) for path in paths), pattern
@@ -248,7 +252,7 @@ def every_leaf():
     """The state of a BERT, bodies with rules of their own, and what a memory leaves."""
     memory = {"carry": {"hidden": jax.ShapeDtypeStruct((8, 2, 4, 16), np.float32)}}
     gpt = {"qkv": {"kernel": jax.ShapeDtypeStruct((16, 48), np.float32)}}
-    others = {name: body_shapes(name, 96) for name in ("xlnet", "lstm")}
+    others = {name: body_shapes(name, 96) for name in OWN_RULES}
     return {"bert": state_shapes("tiny"), "gpt": gpt} | others | memory
 
 

@@ -26,7 +26,7 @@ def test_a_description_may_leave_defaults_out(tmp_path):
     ("changes", "message"),
     [
         (dict(firth=2), "firth=2; this Firth reads version 1"),
-        (dict(model={"family": "elmo"}), "model.family='elmo'; Firth knows bert"),
+        (dict(model={"family": "gpt9"}), "model.family='gpt9'; Firth knows bert"),
         (dict(model=[]), "is damaged"),
         (dict(heads="mlm"), "is damaged"),
         (dict(num_labels=-1), "num_labels=-1, expected a positive integer"),

@@ -174,12 +174,12 @@ def check_options(args: Sequence[str], known: Collection[str]) -> None:
             raise FirthError(f"there is no option {name}{suggest(name, long)}")
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Add `--model`."""
+def add_model(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add `--model`, whose help ends with `more`."""
     parser.add_argument(
         "--model",
         required=True,
-        help="published or Firth directory, workdir, hf:org/name or minilm",
+        help=f"published or Firth directory, workdir, hf:org/name or minilm{more}",
     )
 
 
@@ -199,12 +199,17 @@ def add_errors(parser: argparse.ArgumentParser) -> None:
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
     """Add what says how a classifier reads a file of texts."""
+    from firth.data.tagging.files import OF_WORDS
     from firth.data.tasks.rows import FORMATS  # late: they need numpy, which other verbs may not
     from firth.inference.predictions.reading import LONG
 
     add = parser.add_argument
     add("--text", type=names, default=[], help="column of the text, or of two with a comma between")
-    add("--format", choices=FORMATS, help="of the input (by its extension; txt for stdin)")
+    add(
+        "--format",
+        choices=(*FORMATS, *OF_WORDS),
+        help="of the input (by its extension; txt for stdin)",
+    )
     add("--batch-size", type=positive, default=32, help="(32)")
     add("--max-length", type=positive, help="tokens of a text (as in training, or all positions)")
     add(
@@ -292,6 +297,14 @@ def integers(text: str) -> list[int]:
         return [int(item) for item in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list like -4,-3,-2,-1") from None
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """An argparse type: numbers separated by commas."""
+    try:
+        return tuple(float(item) for item in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list like 0,1.5,0") from None
 
 
 def names(text: str) -> list[str]:

@@ -19,6 +19,7 @@ from firth.models.word_vectors.formats import is_file_name
 from firth.weights.arpa import check_file, from_arpa, is_arpa, to_arpa
 from firth.weights.card import amended, model_card
 from firth.weights.config import architecture
+from firth.weights.elmo.exchange import HEAD
 from firth.weights.hub import check_push, push
 from firth.weights.names import published_heads
 from firth.weights.read import Saved, read_model
@@ -29,6 +30,12 @@ from firth.weights.write import check_directory, write_firth, write_published
 def summary(saved: Saved) -> str:
     """One line about a model: class, family, sizes, heads, labels, parameters, tokenizer."""
     spec = saved.spec
+    if spec["family"] == "elmo":
+        return (
+            f"ELMo: {spec['num_layers']} layers x {spec['cell_size']} cells each way, width "
+            f"{spec['hidden_size']}; heads: {', '.join(saved.heads) or 'none'}; "
+            f"{parameter_count(saved.params):,} parameters"
+        )
     parts = [
         f"{architecture(saved)} ({spec['family']}): {spec['num_layers']} layers x "
         f"{spec['hidden_size']}, {spec['num_heads']} heads, MLP {spec['intermediate_size']}",
@@ -104,12 +111,13 @@ def main(argv: list[str]) -> int:
             f"--{given[0].replace('_', '-')} is for the published layout, and {args.source} is "
             f"{saved.layout}, so it becomes a Firth directory"
         )
-    named = published_heads(saved.spec)
+    named = (HEAD,) if saved.spec["family"] == "elmo" else published_heads(saved.spec)
     lost = [head for head in saved.heads if head not in named]
     if to_firth:
         write_firth(args.to, saved, args.overwrite)
     else:
-        card = card_for(saved, license=args.license or "", base_model=args.base_model or "")
+        given = dict(license=args.license or "", base_model=args.base_model or "")
+        card = None if saved.spec["family"] == "elmo" else card_for(saved, **given)
         write_published(args.to, saved, args.overwrite, card)
     print(summary(saved), file=sys.stderr)
     if not to_firth and lost:

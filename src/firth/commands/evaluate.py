@@ -3,6 +3,7 @@
 firth evaluate --workdir runs/mini [--step N]
 firth evaluate --model runs/snippets --data test.csv
 firth evaluate --models runs/kn5,runs/gpt --data test/ --tune valid/
+firth evaluate --models runs/kn5,runs/gpt --pairs blimp.jsonl.gz
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ from firth.storage.remote import is_url
 
 OF_RUNS = ("workdir", "step")
 OF_MIXTURES = ("tune", "cache", "neural_cache", "dynamic", "window", "ends")
+OF_PAIRS = ("pairs", "only")
 
 
 def main(argv: list[str]) -> int:
@@ -39,7 +41,7 @@ def main(argv: list[str]) -> int:
     add("--json", action="store_true", help="print one JSON object")
     add("--workdir", help="the folder of a run of `firth train`")
     add("--step", type=whole, help="checkpoint (default: the best, else the newest)")
-    add("--model", help="published or Firth directory, workdir, or hf:org/name")
+    add("--model", help="published or Firth directory, workdir, or hf:org/name; A,B: mean")
     add("--models", type=names, help="language models to compare and to mix, A,B,...")
     add("--data", help="a labelled .csv, .tsv or .jsonl; - for stdin; with --models a store")
     add("--tune", help="with --models: the store that tunes the weights of mixtures (else equal)")
@@ -60,15 +62,20 @@ def main(argv: list[str]) -> int:
         default="sentence",
         help="with --models: what <eos> ends (sentence; document, none)",
     )
+    add("--pairs", type=names, help="with --models: .jsonl files of sentence_good, sentence_bad")
+    add("--only", help="with --pairs: a .json file of the pairs that count, {UID: [pairID, ...]}")
     add("--label", help="column of the label, a name or number (found by the column's name)")
     add("--output", help="a .csv, .tsv or .jsonl file for the rows with their predictions")
     add_texts(parser)
     args, changes = parser.parse_with_fields(argv)
     given = [name for name, value in vars(args).items() if value != parser.get_default(name)]
+    if args.pairs and args.models:
+        _judge(args, given, changes)
+        return 0
     if args.models:
         _compare(args, given, changes)
         return 0
-    if only := [name for name in given if name in OF_MIXTURES]:
+    if only := [name for name in given if name in (*OF_MIXTURES, *OF_PAIRS)]:
         raise FirthError(f"--{only[0].replace('_', '-')} is an option of --models")
     of_files = [name for name in given if name not in (*OF_RUNS, "json")]
     if bool(args.workdir) == bool(args.model and args.data) or (args.workdir and of_files):
@@ -81,7 +88,7 @@ def main(argv: list[str]) -> int:
         return 0
     if changes or args.step is not None:
         parser.error(f"{(*changes, '--step')[0]} is no option of --model and --data")
-    _measure_file(args)
+    _measure_file(args, parser)
     return 0
 
 
@@ -105,8 +112,8 @@ def _compare(args, given: list[str], changes: list[str]):
     own = (*OF_MIXTURES, "models", "data", "json")
     if not args.data or changes or [name for name in given if name not in own]:
         raise FirthError(
-            "--models goes with --data STORE and, if wanted, --tune STORE, --cache, "
-            "--neural-cache, --dynamic, --window, --ends and --json"
+            "--models goes with --pairs FILE, or with --data STORE and, if wanted, --tune STORE, "
+            "--cache, --neural-cache, --dynamic, --window, --ends and --json"
         )
     cached = neural_cache.parse(args.neural_cache) if args.neural_cache else None
     if cached and not (cached.theta or args.tune):
@@ -127,26 +134,68 @@ def _compare(args, given: list[str], changes: list[str]):
     print(json.dumps([dataclasses.asdict(row) for row in rows]) if args.json else table(rows))
 
 
-def _measure_file(args):
+def _judge(args, given: list[str], changes: list[str]):
+    from firth.inference.language.minimal_pairs import judge, read_pairs, table, totals
+    from firth.inference.language.models import load_model, short_names
+    from firth.inference.score import kind_of
+    from firth.progress import Progress
+    from firth.storage.local import write_bytes
+
+    own = (*OF_PAIRS, "models", "json", "output", "batch_size")
+    if changes or [name for name in given if name not in own]:
+        raise FirthError(
+            "--pairs goes with --models and, if wanted, --only, --output, --batch-size and --json"
+        )
+    output = check_output(args.output) if args.output else None
+    pairs, found, scores = read_pairs(args.pairs, args.only), {}, {}
+    for source, name in zip(args.models, short_names(args.models), strict=True):
+        model = load_model(source)
+        bar = Progress(len(pairs), 0, name)
+        try:
+            scores[name] = totals(model, pairs, args.batch_size, bar)
+        finally:
+            bar.close()
+        found[name] = judge(pairs, scores[name], kind_of(model) == "pseudo")
+    if output:
+        lines = [
+            dataclasses.asdict(pair)
+            | {"scores": {name: list(row[number]) for name, row in scores.items()}}
+            for number, pair in enumerate(pairs)
+        ]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        write_bytes(output, text.encode())
+    if args.json:
+        print(json.dumps({name: dataclasses.asdict(row) for name, row in found.items()}))
+    else:
+        print(table(found))
+
+
+def _measure_file(args, parser):
     from firth.data.tasks.rows import Rows
-    from firth.inference.encoder import load
     from firth.inference.predictions.classifier import warn_of_cut
     from firth.inference.predictions.evaluate import Gold, evaluate
     from firth.inference.predictions.layout import Layout, output_format
+    from firth.inference.predictions.load import load_classifier
     from firth.inference.predictions.reading import Reading
     from firth.inference.predictions.report import report
+    from firth.inference.tagging import command as tagging
+    from firth.inference.tagging.tagger import is_tagger
     from firth.progress import Progress
     from firth.storage.local import write_bytes
 
     if args.output == "-":
         raise FirthError("--output -: the measures are printed there; give a file")
+    if is_tagger(args.model):
+        tagging.evaluate(args, parser, check_output(args.output) if args.output else None)
+        return
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
     rows = Rows(args.data, args.text, format=args.format, errors=args.errors)
     label = rows.label(args.label)
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
-    classifier = load(args.model, dtype=args.dtype).classifier
-    say_dtype(classifier.encoder)
+    classifier = load_classifier(args.model, args.dtype)
+    if classifier.encoder:
+        say_dtype(classifier.encoder)
     gold, layout, parts = Gold(classifier, label), Layout(kind, rows, classifier.labels), []
 
     def check(row):

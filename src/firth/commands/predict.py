@@ -9,11 +9,13 @@ import sys
 from firth.commands.arguments import Parser, add_model, add_texts, check_output, say_dtype
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
-from firth.inference.encoder import load
 from firth.inference.predictions.classifier import warn_of_cut
 from firth.inference.predictions.layout import Layout, output_format
+from firth.inference.predictions.load import load_classifier
 from firth.inference.predictions.output import Partial, Stream, identity, write_predictions
 from firth.inference.predictions.reading import Reading
+from firth.inference.tagging import command as tagging
+from firth.inference.tagging.tagger import is_tagger
 from firth.progress import Progress
 
 
@@ -21,17 +23,22 @@ def main(argv: list[str]) -> int:
     """`firth predict`."""
     parser = Parser(
         prog="firth predict",
-        description="Label texts by a fine-tuned model: a label and the probability of each, or "
-        "the score of a regression. The output has the rows of the input, in their order.",
+        description="Label texts by a fine-tuned model or a logistic regression: a label and the "
+        "probability of each, or the score of a regression. The output has the rows of the input, "
+        "in their order. A tagger labels the words of sentences.",
     )
     add = parser.add_argument
-    add_model(parser)
+    add_model(parser, "; A,B for the mean of two")
     add("--input", required=True, help=".txt (a text or pair a line), .csv, .tsv, .jsonl; - stdin")
     add("--output", required=True, help="the .csv, .tsv or .jsonl file to write; - for stdout")
     add("--overwrite", action="store_true", help="replace a complete output")
     add_texts(parser)
     args = parser.parse_args(argv)
 
+    if is_tagger(args.model):
+        place = None if args.output == "-" else check_output(args.output)
+        tagging.predict(args, parser, place)
+        return 0
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
     rows = Rows(args.input, args.text, format=args.format, errors=args.errors)
     kind = output_format(args.output, rows)
@@ -41,8 +48,9 @@ def main(argv: list[str]) -> int:
             raise FirthError(f"--output {output} is the input; write another file")
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
-    classifier = load(args.model, dtype=args.dtype).classifier
-    say_dtype(classifier.encoder)
+    classifier = load_classifier(args.model, args.dtype)
+    if classifier.encoder:
+        say_dtype(classifier.encoder)
     layout = Layout(kind, rows, classifier.labels)
     total = rows.count(layout.check)
     if args.output == "-":

@@ -14,12 +14,16 @@ from firth.errors import FirthError
 from firth.inference.batching import pad_rows
 from firth.inference.execution.bfloat16 import narrow_kernels
 from firth.inference.execution.program import Program, identity
-from firth.inference.inputs import Text
+from firth.inference.inputs import Text, check_direction
 from firth.models.heads import find_head
 from firth.models.model import family, longest, parameter_count
+from firth.registry import resolve
 from firth.tokenizers.special_tokens import Template, build_template, truncation
 from firth.weights.read import Saved, read_model
 from firth.weights.write import write_published
+
+# Families whose inputs are not token ids: an `Encoder` of their own.
+ENCODERS = {"elmo": "firth.inference.characters.elmo:ElmoEncoder"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +71,9 @@ def load(source, *, dtype: str | None = None, heads: bool | Sequence[str] = True
 
     Raises FirthError, naming the file, if something is missing, damaged or not supported.
     """
-    return Encoder(read_model(source), dtype=dtype, heads=heads)
+    saved = read_model(source)
+    kind = ENCODERS.get(saved.spec["family"], f"{__name__}:Encoder")
+    return resolve("model.family", kind, {})(saved, dtype=dtype, heads=heads)
 
 
 class Encoder:
@@ -172,8 +178,9 @@ class Encoder:
         parts = []
         for begin in range(0, len(ids), batch_size):
             rows = [x[begin : begin + batch_size] for x in (ids, segments, mask)]
-            arrays = apply(self.params, *pad_rows(rows, batch_size))
             count = len(rows[0])
+            rows[0] = self.inputs(rows[0])
+            arrays = apply(self.params, *pad_rows(rows, batch_size))
             parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:count], arrays))
         whole = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
         logits = whole["logits"]
@@ -303,6 +310,7 @@ class Encoder:
 
         Raises FirthError for a value that is not a text and for a text that is too long.
         """
+        check_direction(self)
         tokenizer, limit = self.tokenizer, limit or self.max_length
         if tokenizer is None:
             raise FirthError(f"{self.saved.source} holds no tokenizer, which reading texts needs")
@@ -351,6 +359,10 @@ class Encoder:
                 segments[row, len(text) - 1] = self.template.last_segment
             mask[row, : len(text)] = True
         return ids, segments, mask
+
+    def inputs(self, ids):
+        """What the body reads for token ids [B, L]: the ids themselves."""
+        return ids
 
     def _checked(self, tokens, segments, mask):
         """The user's arrays as int32, int32 and bool; FirthError if they do not fit the model."""

@@ -13,6 +13,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.inference.decode import blocks
 from firth.inference.detokenize import Detokenizer
+from firth.inference.inputs import check_direction
 from firth.inference.language.ngram import NgramLM
 from firth.models.model import is_stateful
 
@@ -136,10 +137,12 @@ def _push(
 def _check_model(encoder: "Encoder"):
     source, name = encoder.saved.source, encoder.saved.spec["family"]
     config = encoder.model.encoder.config
+    check_direction(encoder)
     if not getattr(config, "causal", False):
+        masked = " and predicts masked words: use `firth fill`"
         raise FirthError(
-            f"{source}: {name} sees a text from both sides and predicts masked words: use "
-            "`firth fill`"
+            f"{source}: {name} sees a text from both sides"
+            + (masked if getattr(config, "reads_tokens", True) else ", so it cannot go on with one")
         )
     if not hasattr(encoder.model.encoder, "extend") and not is_stateful(config):
         raise FirthError(f"{source}: generating with the family {name} is not supported")

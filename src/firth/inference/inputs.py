@@ -1,10 +1,11 @@
-"""Read input texts from a file: one text, or a pair, on each line."""
+"""Input texts: one, or a pair, on each line of a file, for a model that reads them."""
 
 import contextlib
 import sys
 from collections.abc import Iterator
 
 from firth.errors import FirthError
+from firth.models.model import reads_backward
 
 Text = str | tuple[str, str]
 
@@ -55,6 +56,15 @@ def count_lines(path: str) -> int | None:
     if blank:
         raise FirthError(f"{path} is empty; expected one text a line")
     return count
+
+
+def check_direction(encoder) -> None:
+    """Raise FirthError for a model that reads texts from their end, and so can only label."""
+    if reads_backward(encoder.model.encoder.config):
+        raise FirthError(
+            f"{encoder.saved.source} reads texts from their end (model.backward), and is used to "
+            "label them alone; expected a model that reads them from their beginning"
+        )
 
 
 def _open(path: str):

@@ -25,6 +25,8 @@ def represent(
     layers: Sequence[int] = (-1,),
     pool: str = "mean",
     normalize: bool = False,
+    mix: Sequence[float] = (),
+    gamma: float = 1.0,
     batch_size: int = 32,
     max_length: int | None = None,
     progress: Progress | None = None,
@@ -36,7 +38,7 @@ def represent(
       lines: (name in errors, text or pair of texts).
       output: the file; its ending says the format (`firth.inference.vector_files`).
       layers: layer numbers; negative numbers count from the last.
-      pool, normalize: see `firth.inference.vectors.Pooling`.
+      pool, normalize, mix, gamma: see `firth.inference.vectors.Pooling`.
       batch_size: rows computed at a time.
       max_length: cut texts to this many tokens. With None a text must fit the position table.
 
@@ -45,7 +47,8 @@ def represent(
     """
     output = Path(output)
     writer_of = find_format(output)
-    pooling = Pooling(choose_layers(layers, encoder.saved.spec["num_layers"]), pool, normalize)
+    chosen = choose_layers(layers, encoder.saved.spec["num_layers"])
+    pooling = Pooling(chosen, pool, normalize, tuple(mix), gamma)
     if isinstance(encoder, WordModel):
         found = encoder.texts(lines, pooling, max_length)
     else:

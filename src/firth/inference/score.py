@@ -8,15 +8,18 @@ pseudo-log-likelihoods: it masks each token in turn and predicts it from all oth
 2020, section 2). B rows, L length, D hidden size, V vocabulary.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
 
+from firth.data.corpus.stream import Stream
 from firth.errors import FirthError
 from firth.inference.batching import ROW, computed, repeat_first, token_batches
 from firth.inference.encoder import Encoder
+from firth.inference.inputs import check_direction
 from firth.inference.language.ngram import NgramLM
 from firth.models.model import bound
 from firth.objectives.clm import next_word_losses
@@ -106,6 +109,7 @@ def kind_of(encoder: Encoder | NgramLM) -> str:
     if isinstance(encoder, NgramLM):
         return encoder.kind
     heads = encoder.model.heads
+    check_direction(encoder)
     if "lm" in heads and encoder.model.encoder.config.causal:
         return "causal"
     if "lm" in heads and hasattr(encoder.model.encoder, "two_streams"):
@@ -215,6 +219,45 @@ def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -
         rows.append(_Row(text[begin : begin + window], [*range(known, known + len(ids))], ids))
     scores = np.concatenate(_log_probs(encoder, "causal", rows, batch_size))
     return scores.astype(np.float64)
+
+
+def score_texts(encoder: Encoder, stream: Stream, window: int, batch_size: int = 8) -> np.ndarray:
+    """float64 [T]: the score of each token of a stream, by a masked or permutation model.
+
+    Each text is read by itself, between the special tokens of the model. A text of more tokens than
+    `window`, or than the model has places for, is read in windows that overlap by half, and a token
+    is scored in the one that has the most of the text on both its sides. The ends of texts have no
+    scores: NaN. Raises FirthError for a causal model, and for a window of less than 2 tokens.
+    """
+    kind = kind_of(encoder)
+    if kind == "causal":
+        raise FirthError(f"{encoder.saved.source} is causal; `score_stream` reads its texts")
+    make = {"permutation": _plain_rows, "pseudo": _masked_rows}[kind]
+    special = len(make(encoder, np.zeros(1, np.int32), False).tokens) - 1
+    if window < 2:
+        raise FirthError(f"window={window}: expected at least 2 tokens")
+    window = min(window, encoder.max_length - special)
+    borders = np.append(np.flatnonzero(stream.starts), len(stream))
+    rows, places = [], []
+    for begin, end in itertools.pairwise(borders):
+        for first, low, high in _overlapping(end - 1 - begin, window):
+            row = make(encoder, stream.tokens[begin + first : end - 1][:window], False)
+            own = slice(low - first, high - first)
+            rows.append(_Row(row.tokens, row.places[own], row.ids[own]))
+            places.append(np.arange(begin + low, begin + high))
+    scores_T = np.full(len(stream), np.nan)
+    if rows:
+        found = _log_probs(encoder, kind, rows, batch_size)
+        scores_T[np.concatenate(places)] = np.concatenate(found)
+    return scores_T
+
+
+def _overlapping(length: int, window: int) -> Iterator[tuple[int, int, int]]:
+    """(begin, low, high) of the windows over a text: tokens from low to high are scored there."""
+    begins = [0, *range(window // 2, length - window // 2, window // 2)] if length > window else [0]
+    begins = [min(begin, max(length - window, 0)) for begin in begins]
+    middles = [(after + before + window) // 2 for before, after in itertools.pairwise(begins)]
+    yield from zip(begins, [0, *middles], [*middles, length], strict=True)
 
 
 def remembers(encoder: Encoder) -> bool:

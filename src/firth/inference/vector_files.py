@@ -8,7 +8,7 @@
 .jsonl   an object a text: `text` (two for a pair) and `vector`; or `tokens` and `vectors`.
 .parquet columns `text`, `text_pair` and `vector`, of one layer.
 
-One layer: no axis n.
+One layer, or a mix of layers: no axis n. A .npz has the `shares` of a mix, float32 [layers].
 """
 
 import abc
@@ -36,7 +36,7 @@ class Writer(abc.ABC):
     def __init__(self, encoder, pooling: Pooling, folder: Path):
         self.encoder, self.pooling, self.folder = encoder, pooling, folder
         self.path = folder / "output"
-        self.one_layer = len(pooling.layers) == 1
+        self.one_layer = pooling.count == 1
         self.open()
 
     @abc.abstractmethod
@@ -73,7 +73,7 @@ class Npy(Writer):
     @property
     def shape(self) -> tuple[int, ...]:
         """That of all vectors."""
-        layers = () if self.one_layer else (len(self.pooling.layers),)
+        layers = () if self.one_layer else (self.pooling.count,)
         return (self.rows, *layers, self.encoder.saved.spec["hidden_size"])
 
     def close(self):
@@ -104,6 +104,8 @@ class Npz(Npy):
         entries = {"layers": _whole(np.array(self.pooling.layers))}
         entries |= {"model": _whole(np.array(source)), "pool": _whole(np.array(self.pooling.pool))}
         entries |= {"normalized": _whole(np.array(self.pooling.normalize))}
+        if self.pooling.mix:
+            entries["shares"] = _whole(self.pooling.shares)
         name = "hidden" if every_token else "vectors"
         entries[name] = kind, self.shape, _blocks(self.values)
         if every_token:

@@ -28,11 +28,27 @@ class Pooling(NamedTuple):
       the average over the text's tokens, specials included, as sentence-transformers does. "none"
       keeps every token.
     normalize: divide each vector by its Euclidean norm.
+    mix: a weight for each of the layers, which become one: their sum, each times its share in the
+      softmax of the weights, times `gamma` (the scalar mix of Peters et al. 2018, equation 1). ():
+      the layers stay apart.
     """
 
     layers: tuple[int, ...]
     pool: str = "mean"
     normalize: bool = False
+    mix: tuple[float, ...] = ()
+    gamma: float = 1.0
+
+    @property
+    def count(self) -> int:
+        """n, the number of layers of a vector."""
+        return 1 if self.mix else len(self.layers)
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The factor of each layer in the mix, float32 [layers]."""
+        weights = np.exp(np.array(self.mix) - max(self.mix))
+        return (self.gamma * weights / weights.sum()).astype(np.float32)
 
 
 class Vector(NamedTuple):
@@ -80,6 +96,10 @@ def vectors(
         raise FirthError(
             f"max_length={max_length} is outside 3 .. {encoder.max_length}, the model's positions"
         )
+    if pooling.mix and len(pooling.mix) != len(pooling.layers):
+        raise FirthError(
+            f"mix has {len(pooling.mix)} weights for {len(pooling.layers)} layers; expected as many"
+        )
     return _vectors(encoder, iter(lines), pooling, batch_size, max_length)
 
 
@@ -98,8 +118,9 @@ def _vectors(encoder, lines, pooling, batch_size, max_length) -> Iterator[Vector
         sizes = [len(ids) for ids, _ in tokenised]
 
         def start(batch, tokenised=tokenised):
-            arrays = encoder.pad([tokenised[i] for i in batch.members], batch.length)
-            return batch.members, select(encoder.params, *repeat_first(arrays, batch.rows))
+            ids, *rest = encoder.pad([tokenised[i] for i in batch.members], batch.length)
+            arrays = repeat_first((encoder.inputs(ids), *rest), batch.rows)
+            return batch.members, select(encoder.params, *arrays)
 
         found = [None] * len(tokenised)
         batches = token_batches(sizes, batch_tokens(batch_size), encoder.max_length)
@@ -115,6 +136,8 @@ def _selector(encoder, pooling: Pooling):
     def select(params, tokens_BL, segments_BL, mask_BL):
         out, _ = encoder.model.apply({"params": params}, tokens_BL, segments_BL, mask_BL)
         hidden_BLnD = jnp.stack([out.hidden[i] for i in pooling.layers], 2).astype(jnp.float32)
+        if pooling.mix:
+            hidden_BLnD = jnp.einsum("BLnD,n->BLD", hidden_BLnD, pooling.shares)[:, :, None]
         if pooling.pool == "none":
             vectors = hidden_BLnD
         elif pooling.pool == "cls":

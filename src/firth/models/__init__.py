@@ -16,7 +16,9 @@ FAMILIES = {
     "rhn": "firth.models.recurrent.rhn",
     "char_cnn_lstm": "firth.models.recurrent.char_cnn_lstm",
     "rnn": "firth.models.recurrent.elman",
+    "elmo": "firth.models.elmo.bilm",
     "feedforward": "firth.models.feedforward.nplm",
+    "tagger": "firth.models.tagger.bilstm",
 }
 # The names of families in transformers (`model_type`), where they differ from those here.
 MODEL_TYPES = {"gpt": "openai-gpt"}

@@ -8,18 +8,27 @@ import abc
 
 from firth import registry
 from firth.layers.class_softmax import ClassSoftmaxHead
-from firth.layers.heads import ClassifierHead, LanguageModelHead, MaskedLMHead, TokenHead
+from firth.layers.heads import (
+    ClassifierHead,
+    ConcatClassifierHead,
+    LanguageModelHead,
+    MaskedLMHead,
+    TokenHead,
+)
 from firth.layers.transformer import dense, edge_initializer
 
 HEADS = {
     "mlm": "firth.models.heads:MaskedWord",
     "lm": "firth.models.heads:NextWord",
+    "bilm": "firth.models.elmo.head:BothNeighbours",
     "nsp": "firth.models.heads:TextPair",
     "sop": "firth.models.heads:TextPair",
     "rtd": "firth.models.heads:ReplacedToken",
     "copy": "firth.models.heads:CopiedToken",
     "bridge": "firth.models.heads:Bridge",
     "classifier": "firth.models.heads:Label",
+    "tags": "firth.models.tagger.heads:Tags",
+    "crf": "firth.models.tagger.heads:Chain",
 }
 
 
@@ -139,6 +148,8 @@ class Label(Head):
     def build(self, model, name):
         """The family's classifier."""
         c = model.encoder.config
+        if c.classifier_pooling == "concat":
+            return ConcatClassifierHead(c, model.num_labels, model.classifier_dropout, name=name)
         return ClassifierHead(
             c, model.num_labels, model.classifier_dropout, c.classifier_hidden, name=name
         )
@@ -150,7 +161,7 @@ class Label(Head):
 
 def classifies_pooled(config) -> bool:
     """Whether the classifier of a family (by its Config) reads the pooled output."""
-    return not config.classifier_hidden and config.classifier_pooling != "last"
+    return not config.classifier_hidden and config.classifier_pooling not in ("last", "concat")
 
 
 def find_head(name: str) -> Head:

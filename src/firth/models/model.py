@@ -93,13 +93,16 @@ class Model(nn.Module):
         """Logits float32 [B, C] of the family's classifier.
 
         It reads the pooled output. With a hidden layer of its own, it reads by `classifier_pooling`
-        the first token ("cls"), the last real one ("last"), or the mean of the real ones ("mean").
+        the first token ("cls"), the last real one ("last"), the mean of the real ones ("mean"), or
+        the last, greatest and mean values beside each other ("concat").
         """
         c = self.encoder.config
         if classifies_pooled(c):
             x_BD = out.pooled
         elif c.classifier_pooling == "cls":
             x_BD = out.last[:, 0]
+        elif c.classifier_pooling == "concat":
+            x_BD = concat_pooled(out.last, mask_BL)
         elif c.classifier_pooling == "last":
             real_BL = jnp.ones(out.last.shape[:2], bool) if mask_BL is None else mask_BL
             x_BD = out.last[jnp.arange(len(out.last)), last_real(real_BL)]
@@ -126,6 +129,21 @@ class Model(nn.Module):
         generator = self.generator or self
         table = self.encoder if self.tied else generator.encoder
         return generator.mlm_head(hidden_BMD, table.decode)
+
+
+def concat_pooled(h_BLD, mask_BL=None):
+    """[last; greatest; mean] over the real places of each row, [B, 3 D]; 0 for an empty row.
+
+    Howard and Ruder 2018, section 3.3.
+    """
+    real_BL = jnp.ones(h_BLD.shape[:2], bool) if mask_BL is None else mask_BL
+    real_BL1, count_B1 = real_BL[..., None], jnp.maximum(real_BL.sum(1, keepdims=True), 1)
+    last_BD = h_BLD[jnp.arange(len(h_BLD)), last_real(real_BL)]
+    lowest = jnp.finfo(h_BLD.dtype).min
+    greatest_BD = jnp.where(real_BL1, h_BLD, lowest).max(1)
+    mean_BD = jnp.where(real_BL1, h_BLD, 0).sum(1) / count_B1.astype(h_BLD.dtype)
+    pooled = jnp.concatenate([last_BD, greatest_BD, mean_BD], axis=-1)
+    return jnp.where(real_BL.any(1, keepdims=True), pooled, 0)
 
 
 def last_real(mask_BL):
@@ -160,6 +178,11 @@ def longest(spec: dict) -> int:
 def is_stateful(config) -> bool:
     """Whether a body with this Config is recurrent: its memory is a state, not so many places."""
     return getattr(config, "stateful", False)
+
+
+def reads_backward(config) -> bool:
+    """Whether a body with this Config reads texts from their end."""
+    return getattr(config, "backward", False)
 
 
 def family(name: str):

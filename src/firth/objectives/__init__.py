@@ -3,8 +3,10 @@
 OBJECTIVES = {
     "mlm": "firth.objectives.mlm:MaskedLM",
     "clm": "firth.objectives.clm:CausalLM",
+    "bilm": "firth.objectives.bidirectional.bilm:BidirectionalLM",
     "plm": "firth.objectives.plm:PermutationLM",
     "rtd": "firth.objectives.rtd:ReplacedTokens",
     "distill": "firth.objectives.distill:Distill",
     "finetune": "firth.objectives.finetune:Finetune",
+    "tag": "firth.objectives.tag:Tag",
 }

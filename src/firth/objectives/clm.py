@@ -25,6 +25,7 @@ class CausalLM(Objective):
     A batch may hold `following` int [B], the token after a row's last one; without it the last
     place predicts nothing. `reset` bool [B] marks rows whose memory belongs to another text.
     `stateful` says that the body is recurrent, as `from_config` finds: its rows must continue too.
+    `backward` says that it reads texts from their end, as the rows must then do.
 
     Two terms keep the last layer's output small and slow (Merity et al. 2017): `activation` times
     the mean of its squares, after dropout (AR), and `temporal` times the mean of the squared
@@ -33,6 +34,7 @@ class CausalLM(Objective):
 
     memory: int = 0
     stateful: bool = False
+    backward: bool = False
     activation: float = 0.0
     temporal: float = 0.0
 
@@ -48,7 +50,8 @@ class CausalLM(Objective):
     @classmethod
     def from_config(cls, fields: dict, sources: Sources) -> "CausalLM":
         """Build it from a config's `objective` section; FirthError for a body without memory."""
-        objective = cls(**fields, stateful=is_stateful(family(sources.body["family"]).Config))
+        own = dict(stateful=is_stateful(family(sources.body["family"]).Config))
+        objective = cls(**fields, **own, backward=sources.body.get("backward", False))
         if objective.memory:
             check_memory(sources.body)
         return objective
@@ -65,6 +68,11 @@ class CausalLM(Objective):
     def check(self, data):
         """Refuse a data section that would give rows the memory of other texts."""
         check_view(data, self.memory, self.stateful)
+        if data.get("backward", False) != self.backward:
+            raise FirthError(
+                f"data.backward={not self.backward}, but model.backward={self.backward}: set both "
+                "alike, so that what is made of the model reads texts as it does"
+            )
         if data.get("reuse", 0):
             raise FirthError(
                 f"data.reuse={data.reuse} makes XLNet's rows of two segments, which are not in the "

@@ -9,7 +9,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from firth.errors import FirthError
-from firth.models.model import family
+from firth.models.model import family, reads_backward
 from firth.objectives.clm import next_tokens
 from firth.objectives.losses import cross_entropy, log_loss
 from firth.objectives.objective import Sources, TaskObjective
@@ -74,23 +74,31 @@ class Finetune(TaskObjective):
 
     def _read(self, model, batch, train: bool):
         """(logits [B, C], hidden states [B, L, D] of the texts in their own order)."""
-        out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
+        mask_BL = batch["mask"]
+
+        def encode(tokens_BL, segments_BL):
+            if reads_backward(model.encoder.config):
+                tokens_BL = turned(tokens_BL, mask_BL)
+            return model.encoder(tokens_BL, segments_BL, mask_BL, train=train)
+
+        out = encode(batch["tokens"], batch["segments"])
         last_BLD = out.last
         if self.both_orders:
-            swapped = swap_texts(
-                batch["tokens"], batch["segments"], batch["mask"], self.special_counts
-            )
-            other = model.encoder(*swapped, batch["mask"], train=train)
+            swapped = swap_texts(batch["tokens"], batch["segments"], mask_BL, self.special_counts)
+            other = encode(*swapped)
             pooled = None if out.pooled is None else out.pooled + other.pooled
             out = out.replace(last=out.last + other.last, pooled=pooled)
-        return model.classify(out, batch["mask"], train=train), last_BLD
+        return model.classify(out, mask_BL, train=train), last_BLD
 
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum} and metrics {name: (sum, weight)}."""
         logits_BC, last_BLD = self._read(model, batch, train)
         sums, metrics = self.losses_of(logits_BC, batch)
         if self.lm_weight:
-            targets_BL, counted_BL = next_tokens(batch["tokens"], batch["mask"])
+            tokens_BL = batch["tokens"]
+            if reads_backward(model.encoder.config):
+                tokens_BL = turned(tokens_BL, batch["mask"])
+            targets_BL, counted_BL = next_tokens(tokens_BL, batch["mask"])
             losses_BL, _ = log_loss(model.lm(last_BLD), targets_BL)
             means_B = (losses_BL * counted_BL).sum(1) / jnp.maximum(counted_BL.sum(1), 1)
             sums["lm"] = (means_B * batch["weight"]).sum()
@@ -108,6 +116,13 @@ class Finetune(TaskObjective):
         loss, right = cross_entropy(logits_BC, batch["labels"], weights_B)
         metrics = {"task_loss": (loss, weight), "task_accuracy": (right, weight)}
         return {"task": loss}, metrics
+
+
+def turned(tokens_BL, mask_BL):
+    """The real tokens of each row, which come first, in the opposite order."""
+    place_L = jnp.arange(tokens_BL.shape[1])
+    source_BL = jnp.where(mask_BL, mask_BL.sum(1, keepdims=True) - 1 - place_L, place_L)
+    return jnp.take_along_axis(tokens_BL, source_BL, axis=1)
 
 
 def swap_texts(tokens_BL, segments_BL, mask_BL, special_counts: tuple[int, int, int]):

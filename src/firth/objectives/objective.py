@@ -123,3 +123,13 @@ class TaskObjective(Objective):
     @abc.abstractmethod
     def losses_of(self, logits, batch: dict) -> tuple[dict, dict]:
         """(sums, metrics) of these logits, as `losses` has them."""
+
+    def outputs(self, model, batch: dict) -> tuple[dict, dict]:
+        """(metrics, {name: array}) of an evaluation; no metrics of rows without labels.
+
+        The arrays are what the host measures: example, weight, labels, and the logits.
+        """
+        logits = self.logits(model, batch, train=False)
+        measured = self.losses_of(logits, batch)[1] if "labels" in batch else {}
+        rows = {name: batch[name] for name in ("example", "weight", "labels") if name in batch}
+        return measured, rows | {"logits": logits}

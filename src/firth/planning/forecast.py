@@ -52,9 +52,11 @@ def announce(config, run, program, mesh, bar) -> None:
 def shapes(config, run, step: int) -> dict[str, jax.ShapeDtypeStruct]:
     """The shapes of a global batch; of a labelled task, the batch of `step` with longest rows."""
     if run.task:
-        length = (config.data.length,)
         batch = run.batch(step).items()
-        fields = {name: (length * (rows.ndim - 1), rows.dtype) for name, rows in batch}
+        length = config.data.length
+        fields = {
+            name: ((length, *rows.shape[2:])[: rows.ndim - 1], rows.dtype) for name, rows in batch
+        }
     else:
         fields = view_config(config.data).fields
     return {

@@ -31,7 +31,8 @@ def _overview(name: str) -> dict:
     config, path = recipe.read_recipe(name), recipe.SHIPPED / name
     arguments = annotations.arguments(path)
     body = config.model.get("family")
-    sizes = _sizes(name, body) if body and "size" in arguments else ()
+    planned = "task" not in config.data  # steps without examples
+    sizes = _sizes(name, body) if body and planned and next(iter(arguments), "") == "size" else ()
     named = [size for size in sizes if not MINIATURE.fullmatch(size)]
     return {
         "recipe": name,
@@ -60,7 +61,9 @@ def costs(body: str | None) -> dict[str, dict]:
 def needs(config) -> list[str]:
     """What a run of this recipe needs, in words."""
     found = []
-    if "task" in config.data:
+    if config.get("objective", {}).get("name") == "tag":
+        found.append("sentences whose words have tags (data.train)")
+    elif "task" in config.data:
         found.append("labelled examples (GLUE's files, data.train, or a TFDS dataset)")
     if config.model.get("from_init"):
         found.append("weights (init=DIR)")

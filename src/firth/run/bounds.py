@@ -79,6 +79,7 @@ BOUNDS = {
     "optimizer.b1": SHARE,
     "optimizer.b2": SHARE,
     "optimizer.eps": POSITIVE,
+    "optimizer.initial_accumulator": NOT_NEGATIVE,
     "optimizer.weight_decay": NOT_NEGATIVE,
     "optimizer.l2": NOT_NEGATIVE,
     "optimizer.clip_norm": NOT_NEGATIVE,
@@ -95,6 +96,8 @@ BOUNDS = {
     "model.depth": COUNT,
     "objective.activation": NOT_NEGATIVE,
     "objective.temporal": NOT_NEGATIVE,
+    "objective.samples": COUNT_OR_NONE,
+    "objective.unknown_rate": SHARE,
     "model.vocab_size": COUNT_OR_NONE,
     "model.num_layers": COUNT,
     "model.hidden_size": COUNT,
@@ -104,6 +107,10 @@ BOUNDS = {
     "model.init_stddev": NOT_NEGATIVE,
     "model.init_range": NOT_NEGATIVE,
     "model.forget_bias": NOT_NEGATIVE,
+    "model.cell_size": COUNT,
+    "model.highways": COUNT,
+    "model.cell_clip": NOT_NEGATIVE,
+    "model.projection_clip": NOT_NEGATIVE,
 }
 CHOICES = {
     "rng": ("threefry2x32", "rbg", "unsafe_rbg"),

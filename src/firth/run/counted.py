@@ -130,22 +130,25 @@ def measure(model, stream: Stream, tokenizer: Tokenizer, name: str) -> dict[str,
 def measures(log_probs, stream: Stream, tokenizer: Tokenizer) -> dict[str, float]:
     """What is said of a language model on a text, from the log-probability of each token.
 
+    A token without one, NaN, does not count.
+
     lm_loss: nats a token, ends included. lm_perplexity: its exponential.
     bits_per_character: bits over the characters of the text.
     tokens, unknown_tokens: how many were predicted, and how many of them are the unknown word.
     known_perplexity: of the other tokens alone, which KenLM calls "excluding OOVs".
     """
-    loss = -float(np.mean(log_probs))
+    scored = ~np.isnan(log_probs)
     unknown = stream.tokens == (-1 if tokenizer.unk_id is None else tokenizer.unk_id)
-    bits = -float(np.sum(log_probs)) / np.log(2)
-    known = log_probs[~unknown]
+    loss = -float(np.mean(log_probs[scored]))
+    bits = -float(np.sum(log_probs[scored])) / np.log(2)
+    known = log_probs[scored & ~unknown]
     return {
         "lm_loss": loss,
         "lm_perplexity": float(np.exp(loss)),
         "bits_per_character": float(bits / characters(stream, tokenizer)),
         "known_perplexity": float(np.exp(-np.mean(known))) if len(known) else float("nan"),
-        "tokens": len(stream),
-        "unknown_tokens": int(unknown.sum()),
+        "tokens": int(scored.sum()),
+        "unknown_tokens": int((scored & unknown).sum()),
     }
 
 

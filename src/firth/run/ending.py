@@ -12,11 +12,11 @@ from pathlib import Path
 import jax
 
 from firth.data.tasks.overview import figures
+from firth.data.tasks.submission import save_predictions
 from firth.distributed import job
 from firth.errors import FirthError
-from firth.run.evaluator import save_predictions
 from firth.training.journal import read_journal
-from firth.training.optim import create_schedule
+from firth.training.unfreezing.gradual import create_staged_schedule
 
 log = logging.getLogger("firth")
 
@@ -76,15 +76,19 @@ def _logged(workdir: Path, step: int) -> dict[str, float]:
     }
 
 
-def say_length(config, saves, start: int, steps: int, before: int, bar) -> None:
+def say_length(config, saves, start: int, run, before: int, bar) -> None:
     """Say what becomes of the learning rate in a run that was of `before` steps, and now has more.
 
     `start` is the step from which it goes on. A run that resumes from another one's checkpoint has
     settings of its own, so there is nothing to say.
     """
+    steps = run.steps
     if before == steps or start not in saves.steps():
         return
-    old, new = (float(create_schedule(config.schedule, total)(start)) for total in (before, steps))
+    old, new = (
+        float(create_staged_schedule(config.schedule, total, run.stages)(start))
+        for total in (before, steps)
+    )
     bar.say(
         f"goes on after step {start:,} to {steps:,} instead of {before:,}, under the schedule of "
         f"the whole new length: the learning rate here is {new:.3g} instead of {old:.3g}"

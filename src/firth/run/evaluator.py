@@ -25,11 +25,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from firth import recipe, registry
 from firth.data.tasks.metrics import score
-from firth.data.tasks.submission import write_predictions
+from firth.data.tasks.submission import save_predictions
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.run import bounds, counted, experiment
+from firth.run.logistic import training as logistic
 from firth.run.recorded import remeasured
 from firth.storage.local import write_text
 from firth.storage.remote import is_url
@@ -87,10 +88,7 @@ class Heldout(Evaluator):
             return measured, {"carry": carry[0]} if carry else {}
 
         def predict(model, batch):
-            logits = objective.logits(model, batch, train=False)
-            measured = objective.losses_of(logits, batch)[1] if "labels" in batch else {}
-            rows = {name: batch[name] for name in ("example", "weight", "labels") if name in batch}
-            return measured, rows | {"logits": logits}
+            return objective.outputs(model, batch)
 
         # Each host gets the predictions of all hosts; a model's memory keeps its sharding.
         whole = NamedSharding(mesh, PartitionSpec()) if task else None
@@ -110,7 +108,8 @@ class Heldout(Evaluator):
         """One pass over the held-out set `name`: ({metric: value}, predictions).
 
         A set without labels has no metrics. Predictions of a task are the classes, int [n], or
-        the scores, float [n], of all examples in file order; in pretraining they are None.
+        the scores, float [n], of all examples in file order, or the tags of each sentence; in
+        pretraining they are None.
         """
         task, total, columns = self.experiment.task, {}, []
         carry = {} if task else self._fresh()
@@ -120,19 +119,24 @@ class Heldout(Evaluator):
             total = pairs.add(total, jax.device_get(measured))
             if not task:
                 carry = outputs
+            elif task.kind == "tagging":
+                columns.append(jax.device_get(outputs))
             else:
                 rows = jax.device_get(outputs)
                 labels = rows.get("labels", np.zeros(len(rows["logits"])))
                 real = rows["weight"] > 0
                 columns.append((rows["example"][real], rows["logits"][real], labels[real]))
         means = pairs.means(total)
-        for term in ("mlm", "lm"):
+        for term in ("mlm", "lm", "forward", "backward"):
             if f"{term}_loss" in means:
                 means[f"{term}_perplexity"] = float(np.exp(means[f"{term}_loss"]))
         if "lm_loss" in means and self.experiment.tokenizer.kind == "char":
             means["bits_per_character"] = means["lm_loss"] / math.log(2)  # a token is a character
         if not task:
             return means, None
+        if task.kind == "tagging":
+            scores, predictions = self.experiment.scorers[name](columns)
+            return means | scores, predictions
         example, logits, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
         order = np.argsort(example)
         logits, labels = logits[order], labels[order]
@@ -239,12 +243,6 @@ def mesh_for(config):
     return partition.create_mesh(spec, devices)
 
 
-def save_predictions(workdir: Path, split: str, task, predictions) -> None:
-    """Write `predictions/<split>.tsv` of a workdir, in GLUE's submission format."""
-    (workdir / "predictions").mkdir(exist_ok=True)
-    write_predictions(workdir / "predictions" / f"{split}.tsv", task, predictions)
-
-
 def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, float]:
     """Measure one checkpoint of a workdir: that of `step`, else the best, else the newest.
 
@@ -265,6 +263,13 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         if step is not None:
             raise FirthError(f"{workdir} holds a model that was counted, which has no steps")
         return counted.evaluate(workdir, changes)
+    if logistic.is_logistic(before):
+        if step is not None or changes:
+            raise FirthError(
+                f"{workdir} holds a logistic regression, which has no steps and no fields to "
+                "measure it by; for another text give --model and --data"
+            )
+        return logistic.evaluate(workdir)
     if before.get("model", {}).get("family") in recipe.OWN_RUNS:
         raise FirthError(
             f"{workdir} holds word vectors, which no held-out text measures; `firth analogy "

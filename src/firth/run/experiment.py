@@ -15,11 +15,12 @@ import numpy as np
 
 from firth import registry
 from firth.data.corpus.store import Store, open_store
+from firth.data.tagging.metrics import baselines as baselines_of_tags
 from firth.data.tasks.buckets import Buckets, tokenise
-from firth.data.tasks.load import get_task
+from firth.data.tasks.load import find_task
 from firth.data.tasks.overview import Baseline, baselines, overview
 from firth.data.tasks.split import load_splits
-from firth.data.tasks.task import GLUE, Task
+from firth.data.tasks.task import Task
 from firth.data.views import create_view, view_config
 from firth.data.views.base import Source
 from firth.data.views.selection import split_documents
@@ -30,19 +31,24 @@ from firth.models.model import Model, create, family, longest
 from firth.models.recurrent.char_cnn_lstm import vocabulary
 from firth.objectives import OBJECTIVES
 from firth.objectives.objective import Objective, Sources
+from firth.run.tagging.parts import Tagged
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.load import load_tokenizer
 from firth.training import partition
+from firth.training.unfreezing.gradual import stage_begins
 from firth.weights.read import Saved, read_model
+from firth.weights.transfer.vocabulary import transfer_vocabulary
 
 # The recipe that shows the section of each objective.
 RECIPES = {
     "mlm": "bert.py",
     "clm": "gpt2.py",
+    "bilm": "elmo.py",
     "plm": "xlnet.py",
     "rtd": "electra.py",
     "distill": "distilbert.py",
     "finetune": "finetune.py",
+    "tag": "tagger.py",
 }
 
 log = logging.getLogger("firth")
@@ -58,7 +64,8 @@ class Experiment:
     over this process's share of an evaluation set. `task` is None in pretraining. `spec` is the
     config's model section with all fields filled in. `initial` holds the loaded parameters to start
     from (nested, layers unrolled); it may be empty or partial. `overview` holds lines on a task's
-    examples, to be read before training; `baselines` a constant prediction on each labelled set.
+    examples, to be read before training; `baselines` a constant prediction on each labelled set;
+    `scorers` what measures the tags of each set.
     """
 
     model: Model
@@ -74,8 +81,10 @@ class Experiment:
     initial: dict = dataclasses.field(default_factory=dict)
     stores: tuple[Store, ...] = ()  # sources of the batches
     fresh: tuple[str, ...] = ()  # expressions for parameters of the body that the weights lack
+    stages: tuple[int, ...] = ()  # the first steps of those of gradual unfreezing
     overview: tuple[str, ...] = ()
     baselines: dict[str, Baseline] = dataclasses.field(default_factory=dict)
+    scorers: dict[str, Callable] = dataclasses.field(default_factory=dict)
 
     @property
     def generator(self) -> dict | None:
@@ -95,6 +104,8 @@ def build(config, mesh, cache: Path | None = None) -> Experiment:
     initial = read_model(config.init_from) if config.init_from else None
     index, count = partition.own_slice(mesh)
     own = dict(index=index, count=count)
+    if config.objective.name == "tag" and "task" in config.data:
+        return _tagging(config, initial, own, cache)
     if "task" in config.data:
         return _finetuning(config, initial, own)
     return _pretraining(config, initial, own, cache)
@@ -109,7 +120,9 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         )
     store = open_store(data.store)
     tokenizer = store.tokenizer()
-    if config.model.get("from_init"):
+    if initial and config.get("transfer_vocabulary"):
+        initial = transfer_vocabulary(initial, tokenizer)
+    elif config.model.get("from_init"):
         _check_tokenizer(data.store, tokenizer, initial)
     spec = model_spec(config, initial, tokenizer, store.token_counts)
     objective = create_objective(config.objective, tokenizer, body=spec, counts=store.token_counts)
@@ -141,8 +154,7 @@ def _pretraining(config, initial, own, cache) -> Experiment:
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
-        steps=config.steps
-        or max(round(config.epochs * train.steps_per_epoch(config.batch_size)), 1),
+        steps=_steps(config, train),
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout=heldout,
         evaluate_every=config.eval.every,
@@ -152,13 +164,21 @@ def _pretraining(config, initial, own, cache) -> Experiment:
     )
 
 
+def _steps(config, train) -> int:
+    """The length of a run: its own, or that of its epochs of `train`."""
+    if config.steps:
+        return config.steps
+    return max(round(config.epochs * train.steps_per_epoch(config.batch_size)), 1)
+
+
 def _check_tokenizer(store: str, tokenizer: Tokenizer, initial: Saved | None) -> None:
     """Raise FirthError if a store's ids are not those that the weights were trained with."""
     own = initial and initial.tokenizer()
     if own and own.digest != tokenizer.digest:
         raise FirthError(
             f"data.store={store} was made with another tokenizer than that of the weights in "
-            f"{initial.source}; prepare it again with --tokenizer={initial.source}"
+            f"{initial.source}; prepare it again with --tokenizer={initial.source}, or "
+            "move the weights to its words: --config.transfer_vocabulary=True"
         )
 
 
@@ -176,7 +196,7 @@ def _measured(config, spec):
 
 def _finetuning(config, initial, own) -> Experiment:
     data = config.data
-    task = _task(data)
+    task = find_task(data)
     tokenizer = _task_tokenizer(data, initial)
     spec = model_spec(config, initial, tokenizer)
     if config.get("settings", spec["family"]) != spec["family"]:
@@ -198,31 +218,64 @@ def _finetuning(config, initial, own) -> Experiment:
     for split, examples in splits.items():
         tokenised = tokenise(examples, tokenizer, data.length, roles=module.SPECIAL_TOKENS)
         rows[split], truncated[split] = Buckets(tokenised, seed=config.seed), tokenised.truncated
-    train = rows["train"]
-    per_epoch = train.steps_per_epoch(config.batch_size)
-    heldout = {
-        split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)
-        for split in rows
-        if split != "train"
-    }
     first_dev = next(split for split in splits if split.startswith("dev"))
     objective = create_objective(config.objective, tokenizer, task, body=spec)
-    best = config.checkpoint.best
+    model = create_model(spec, objective, num_labels=max(len(task.labels), 1))
+    measured, per_epoch = _of_rows(config, task, rows, first_dev, own)
+    depth = model.encoder.config.num_layers
     return Experiment(
-        model=create_model(spec, objective, num_labels=max(len(task.labels), 1)),
+        model=model,
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
-        steps=config.steps or max(round(config.epochs * per_epoch), 1),
-        batch=lambda step: train.batch(step, config.batch_size, **own),
-        heldout=heldout,
-        evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
-        best=f"{first_dev}/{task.main_metric}" if best == "task" else best,
-        task=task,
+        **measured,
         initial=_initial(initial, objective, spec),
         fresh=fresh,
+        stages=stage_begins(
+            config.get("unfreeze_epochs", 0.0), per_epoch, depth, measured["steps"]
+        ),
         overview=tuple(overview(task, splits, truncated, data.length, bool(task.dev_splits))),
         baselines=baselines(task, splits),
+    )
+
+
+def _of_rows(config, task: Task, rows: dict, first_dev: str, own: dict) -> tuple[dict, int]:
+    """(the parts of an experiment that the rows of each split decide, steps of an epoch)."""
+    train, best = rows["train"], config.checkpoint.best
+    per_epoch = train.steps_per_epoch(config.batch_size)
+    return dict(
+        task=task,
+        steps=_steps(config, train),
+        batch=lambda step: train.batch(step, config.batch_size, **own),
+        heldout={
+            split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)
+            for split in rows
+            if split != "train"
+        },
+        evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
+        best=f"{first_dev}/{task.main_metric}" if best == "task" else best,
+    ), per_epoch
+
+
+def _tagging(config, initial, own, cache) -> Experiment:
+    data = config.data
+    tagged = Tagged.read(data, initial)
+    spec = model_spec(config, initial, tagged.tokenizer)
+    tagged.read_features(spec, cache)
+    rows = tagged.rows(spec, data.length, config.seed)
+    objective = create_objective(config.objective, tagged.tokenizer, tagged.task, body=spec)
+    model = create_model(spec, objective, len(tagged.task.labels))
+    measured, _ = _of_rows(config, tagged.task, rows, "dev", own)
+    return Experiment(
+        model=model,
+        spec=spec,
+        objective=objective,
+        tokenizer=tagged.tokenizer,
+        **measured,
+        initial=_initial(initial, objective, spec) or tagged.initial(model, config.seed),
+        overview=tuple(tagged.overview()),
+        baselines=baselines_of_tags(tagged.task, tagged.splits),
+        scorers={name: functools.partial(tagged.score, name) for name in measured["heldout"]},
     )
 
 
@@ -234,36 +287,6 @@ def create_model(spec: dict, objective, num_labels: int = 2) -> Model:
 def _initial(saved: Saved | None, objective, spec: dict) -> dict:
     """Parameters to start from: the weights of `init_from` over those of the objective."""
     return objective.initial(spec) | (saved.params if saved else {})
-
-
-def _task(data) -> Task:
-    """The task that the data section names, from GLUE, TFDS or the user's own files."""
-    if not (data.task or data.train):
-        raise FirthError(
-            "nothing to learn: give a labelled file, --config.data.train=FILE (CSV, TSV or JSONL, "
-            "with columns like text and label), or a task, as in --config finetune.py:task=sst2 "
-            f"with --config.data.dir=DIR ({', '.join(GLUE)}, tfds:NAME)"
-        )
-    options = {
-        name: data[name]
-        for name in ("train", "dev", "test", "text", "label", "kind")
-        if data[name] and (name != "kind" or data.train)
-    }
-    if "text" in options:
-        options["text"] = tuple(options["text"].split(","))
-    if data.task.startswith("tfds:"):
-        named = {split: options.pop(split) for split in ("train", "dev", "test") if data[split]}
-        options.pop("kind", None)  # the type of the label says it
-        options |= dict(files=named, directory=data.dir or None)
-    elif options:
-        options["directory"] = data.dir or None
-    try:
-        task = get_task(data.task or "custom", **options)
-    except TypeError as error:
-        raise FirthError(f"task {data.task!r}: {error}") from None
-    if "train" not in task.files:
-        raise FirthError(f"task {task.name!r} has no train split; set data.train")
-    return task
 
 
 def _task_tokenizer(data, initial) -> Tokenizer:
@@ -284,6 +307,12 @@ def create_objective(
     fields = dict(spec)
     name = fields.pop("name")
     kind = registry.resolve("objective.name", name, OBJECTIVES)
+    reads_tokens = not body or getattr(family(body["family"]).Config, "reads_tokens", True)
+    if not reads_tokens and name != "bilm" and name in OBJECTIVES:
+        raise FirthError(
+            f"objective {name!r} cannot train model.family={body['family']!r}, which reads the "
+            "characters of words; use objective.name=bilm"
+        )
     fields.pop("static", None)  # the train step reads it: it decides the key of the corruption
     if isinstance(kind.bidirectional, bool | None):  # else its fields decide
         _check_direction(name, kind.bidirectional, body)

@@ -87,6 +87,11 @@ def outline(config) -> Outline:
     Raises FirthError for a fine-tuning recipe, whose length depends on its examples, and for parts
     that do not fit together, as `experiment.build` does.
     """
+    if config.model.get("family") == "logistic":
+        raise FirthError(
+            "model.family='logistic': a logistic regression is solved in seconds to minutes; it "
+            "has no steps to plan"
+        )
     if "task" in config.data:
         raise FirthError(
             f"data.task={config.data.task!r}: a fine-tuning recipe has no plan, since its steps "
@@ -122,8 +127,10 @@ def outline(config) -> Outline:
 
     spec = experiment.model_spec(config, initial, tokenizer, counts)
     fields, load = config.objective, read_model
-    causal = family(spec["family"]).Config.causal  # of such a student there is no distillation
-    if fields.name == "distill" and not fields.get("teacher") and not causal:
+    own = family(spec["family"]).Config
+    # Of a causal student, and of one that reads characters, there is no distillation.
+    distils = not own.causal and getattr(own, "reads_tokens", True)
+    if fields.name == "distill" and not fields.get("teacher") and distils:
         teacher = stand_in_teacher(spec)
         fields, load = dict(fields) | {"teacher": "assumed"}, lambda _: teacher
         layers, width = (teacher.spec[name] for name in ("num_layers", "hidden_size"))

@@ -18,6 +18,7 @@ from firth.models.model import bound
 from firth.run.reduction import compiler_options, over_data
 from firth.training import optim, partition, plateau, recovery
 from firth.training.state import TrainState
+from firth.training.unfreezing import gradual
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +41,24 @@ class Program:
     shardings: TrainState
 
 
-def lay_out(model, objective, config, steps: int, mesh, fresh: tuple[str, ...] = ()) -> Program:
+def lay_out(
+    model,
+    objective,
+    config,
+    steps: int,
+    mesh,
+    fresh: tuple[str, ...] = (),
+    stages: tuple[int, ...] = (),
+) -> Program:
     """The program of a model and its objective on a mesh.
 
     `steps` is the length of the schedule. The mesh may hold devices of a described topology, for
     compiling ahead of time. `fresh` holds expressions for parameters that are trained even if the
-    config freezes them.
+    config freezes them. `stages` are the first steps of the stages of gradual unfreezing.
     """
     optimizer = optim.create_optimizer(config.optimizer, objective.frozen, fresh)
-    schedule = optim.create_schedule(config.schedule, steps)
+    optimizer = gradual.by_stages(optimizer, stages) if stages else optimizer
+    schedule = gradual.create_staged_schedule(config.schedule, steps, stages)
     window = recovery.read_policy(config).window
     policy = plateau.create_policy(config)
 
@@ -107,6 +117,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     frozen = optim.path_mask(patterns, but=fresh)
     gradient = make_gradient(model, objective, frozen, config)
     gradient = over_data(gradient, objective, frozen, config, mesh)
+    optimizer = optax.with_extra_args_support(optimizer)
 
     def scatter(tree):
         """Shard parameters or gradients as the moments: under ZeRO-1, over `data` as well."""
@@ -133,7 +144,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
         rate = schedule(state.step) * heeding.factor(state.plateau)
         grads, old_params, trained = scatter(grads), scatter(state.params), scatter(trained)
         squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
-        updates, opt_state = optimizer.update(grads, state.opt_state, trained)
+        updates, opt_state = optimizer.update(grads, state.opt_state, trained, step=state.step)
         trained = optax.apply_updates(trained, jax.tree.map(lambda u: -rate * u, updates))
         params, own = heeding.after_step(state.plateau, old_params, trained)
 

@@ -30,6 +30,8 @@ ALIKE = {
     "data.task": (("sst2", ""), ("custom", ""), ("", "custom")),
     "data.kind": (("classification", ""),),
     "data.dev_fraction": ((None, 0.1),),
+    "unfreeze_epochs": ((None, 0.0),),
+    "transfer_vocabulary": ((None, False),),
 }
 
 # Fields that may grow in a workdir: the run goes on, under the schedule of its whole new length.

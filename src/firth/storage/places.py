@@ -6,7 +6,8 @@ from pathlib import Path
 
 from firth.storage.remote import is_url
 
-WHOLE = ("ngram.safetensors", "word_vectors.safetensors", "progress.checkpoint")
+WHOLE = ("ngram.safetensors", "logistic.safetensors", "word_vectors.safetensors")
+WHOLE += ("progress.checkpoint",)
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 

@@ -42,3 +42,14 @@ def spell(words: Sequence[str], places: int = PLACES) -> tuple[np.ndarray, np.nd
     ids[:, 0] = WORD_BEGIN
     ids[row_N, length_N + 1] = WORD_END
     return ids, (length_N + 2).astype(np.int32)
+
+
+def unspell(ids: np.ndarray) -> list[str]:
+    """The words of character ids [N, places], without the bytes that had no place."""
+    words = []
+    for row in ids:
+        inner = row[1 : int(np.argmax(row == WORD_END))]
+        mark = next((word for word, code in _MARKS.items() if list(inner) == [code]), None)
+        code = bytes(int(i) - 1 for i in inner if 0 < i <= 256)
+        words.append(mark or code.decode("utf-8", "replace"))
+    return words

@@ -8,11 +8,11 @@ import re
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from firth.errors import FirthError
 from firth.training.partition import leaf_path, map_with_path
+from firth.training.unfreezing.depth import is_stacked, scale_by_depth
 
 # ---------------------------------------------------------------------------------- schedules
 
@@ -143,7 +143,9 @@ SCHEDULES = {
 
 # --------------------------------------------------------------------------------- optimisers
 
-MOMENTS = ("b1", "b2", "eps", "bias_correction")  # the fields of Adam and LAMB
+MOMENTS = ("b1", "b2", "eps", "bias_correction")
+# name of an optimiser -> the fields that it needs
+FIELDS = {"adamw": MOMENTS, "lamb": MOMENTS, "adagrad": ("initial_accumulator",), "sgd": ()}
 
 
 def create_optimizer(
@@ -151,32 +153,39 @@ def create_optimizer(
 ) -> optax.GradientTransformation:
     """Build the chain (L2,) clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
 
-    `spec` holds: `name` ("adamw", "lamb", or "sgd", whose direction is the gradient), `b1`, `b2`,
-    `eps`, `bias_correction` (those four not for "sgd"), `weight_decay`, `decay_exclude` (regular
+    `spec` holds: `name` ("adamw", "lamb", "adagrad", or "sgd", whose direction is the gradient),
+    `b1`, `b2`, `eps`, `bias_correction` (those four for "adamw" and "lamb"), `initial_accumulator`
+    (for "adagrad"), `weight_decay`, `decay_exclude` (regular
     expressions on parameter paths), `l2` (a decay as part of the loss, before all else; optional),
     `clip_norm` (0: off),
     `multipliers` (pairs of expression and factor; the first match counts), `freeze` (expressions;
     those parameters get no update and no moments), and optionally `layer_decay` with
-    `legacy_layer_decay` (see `scale_by_depth`). `frozen` holds further expressions to freeze.
-    `fresh` holds expressions for parameters that are trained even if another expression freezes
-    them.
+    `legacy_layer_decay` and `layer_decay_exclude` (see `scale_by_depth`). `frozen` holds further
+    expressions to freeze. `fresh` holds expressions for parameters that are trained even if another
+    expression freezes them.
 
     Raises FirthError for an unknown optimiser and for an invalid expression; on `init`, for an
     expression of `multipliers` or `freeze` that matches no parameter.
     """
-    if spec.name not in ("adamw", "lamb", "sgd"):
-        raise FirthError(f"optimizer.name={spec.name!r} is unknown; choose adamw, lamb or sgd")
-    if spec.name != "sgd" and (missing := [name for name in MOMENTS if name not in spec]):
+    if spec.name not in FIELDS:
+        *known, last = FIELDS
+        raise FirthError(
+            f"optimizer.name={spec.name!r} is unknown; choose {', '.join(known)} or {last}"
+        )
+    needed = FIELDS[spec.name]
+    if missing := [name for name in needed if name not in spec]:
         raise FirthError(
             f"optimizer.name={spec.name!r} needs optimizer.{missing[0]}, which this recipe lacks; "
-            f"write a recipe of your own with {', '.join(MOMENTS)}"
+            f"write a recipe of your own with {', '.join(needed)}"
         )
     _check_expressions(spec)
     decayed = path_mask(spec.decay_exclude, invert=True)
     parts = [optax.add_decayed_weights(spec.l2)] if spec.get("l2") else []
     if spec.clip_norm:
         parts.append(optax.clip_by_global_norm(spec.clip_norm))
-    if spec.name != "sgd":
+    if spec.name == "adagrad":
+        parts.append(scale_by_adagrad(spec.initial_accumulator))
+    if needed == MOMENTS:
         parts.append(scale_by_adam(spec.b1, spec.b2, spec.eps, spec.bias_correction))
     if spec.weight_decay:
         parts.append(optax.add_decayed_weights(spec.weight_decay, mask=decayed))
@@ -185,7 +194,13 @@ def create_optimizer(
     if spec.multipliers:
         parts.append(scale_by_path(spec.multipliers))
     if spec.get("layer_decay", 1.0) != 1.0:
-        parts.append(scale_by_depth(spec.layer_decay, spec.get("legacy_layer_decay", False)))
+        parts.append(
+            scale_by_depth(
+                spec.layer_decay,
+                spec.get("legacy_layer_decay", False),
+                spec.get("layer_decay_exclude", ()),
+            )
+        )
     chain = optax.chain(*parts or [optax.identity()])  # plain gradient descent has no parts
     if frozen := frozen_patterns(spec, frozen):
         chain = optax.chain(
@@ -207,10 +222,11 @@ def _check_expressions(spec):
             f"optimizer.multipliers={spec.multipliers!r} should hold pairs of an expression and a "
             "factor, as in (('layer_0/', 0.5),)"
         )
-    for field in ("decay_exclude", "freeze", "multipliers"):
-        if isinstance(spec[field], str):
-            raise FirthError(f"optimizer.{field}={spec[field]!r} should be a tuple of expressions")
-        for entry in spec[field]:
+    for field in ("decay_exclude", "freeze", "multipliers", "layer_decay_exclude"):
+        entries = spec.get(field, ())
+        if isinstance(entries, str):
+            raise FirthError(f"optimizer.{field}={entries!r} should be a tuple of expressions")
+        for entry in entries:
             pattern = entry[0] if field == "multipliers" else entry
             try:
                 re.compile(pattern)
@@ -278,6 +294,29 @@ def scale_by_adam(b1: float, b2: float, eps: float, bias_correction: bool):
     return optax.GradientTransformation(init, update)
 
 
+def scale_by_adagrad(initial: float):
+    """Adagrad's direction g / sqrt(initial + sum of g^2), as TensorFlow 1 has it, without epsilon.
+
+    (Duchi et al. 2011, section 1.3; tf.train.AdagradOptimizer.) A parameter that never had a
+    gradient does not move, even with `initial` 0.
+    """
+
+    def init(params):
+        return optax.ScaleByRssState(jax.tree.map(lambda p: jnp.full_like(p, initial), params))
+
+    def update(grads, state, params=None):
+        del params
+        sums = jax.tree.map(lambda g, s: s + g * g, grads, state.sum_of_squares)
+        updates = jax.tree.map(
+            lambda g, s: g / jnp.sqrt(jnp.where(s > 0, s, 1.0)),
+            grads,
+            sums,
+        )
+        return updates, optax.ScaleByRssState(sums)
+
+    return optax.GradientTransformation(init, update)
+
+
 def scale_by_trust_ratio():
     """LAMB (You et al. 2020): multiply by |w| / |update|, or 1 where either is zero.
 
@@ -298,11 +337,6 @@ def scale_by_trust_ratio():
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-def is_stacked(path: str) -> bool:
-    """Whether the leading axis of this parameter runs over layers (see `layers.transformer`)."""
-    return "/layers/" in path
-
-
 def scale_by_path(multipliers):
     """Multiply each update by the factor of the first expression that matches its path."""
     compiled = [(re.compile(pattern), factor) for pattern, factor in multipliers]
@@ -313,46 +347,6 @@ def scale_by_path(multipliers):
     def update(updates, state, params=None):
         del params
         return map_with_path(lambda path, u: u * factor(path), updates), state
-
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
-def scale_by_depth(decay: float, legacy: bool = False):
-    """Layer-wise learning rates: `decay` ** (number of levels below the heads).
-
-    As in the fine-tuning of ELECTRA (Clark et al. 2020, appendix B) and XLNet: the top layer gets
-    `decay`, each layer below one factor more, the embeddings one more than the bottom layer. The
-    released ELECTRA code (`legacy`; google-research/electra issues 51 and 64) applies one factor
-    more everywhere below the heads. Raises FirthError for a body without layers of its own.
-    """
-
-    def factor(path, leaf, layers, stacked):
-        if not path.startswith("encoder/") or re.search(r"/(pooler|final_norm)/", path):
-            return 1.0
-        number = re.search(r"/layer_(\d+)/", path)
-        if is_stacked(path):
-            first = layers - stacked
-            exponent = np.arange(layers - first, 0, -1)
-            exponent = exponent.reshape(-1, *[1] * (leaf.ndim - 1))
-        else:
-            exponent = layers - int(number[1]) if number else layers + 1
-        return decay ** (exponent + legacy)
-
-    def update(updates, state, params=None):
-        del params
-        numbers, stacked = set(), 0
-        for path, leaf in jax.tree_util.tree_flatten_with_path(updates)[0]:
-            path = leaf_path(path)
-            if not path.startswith("encoder/"):
-                continue
-            if number := re.search(r"/layer_(\d+)/", path):
-                numbers.add(int(number[1]))
-            if is_stacked(path):
-                stacked = leaf.shape[0]
-        layers = len(numbers) + stacked
-        if not layers:
-            raise FirthError("optimizer.layer_decay: this body has no layers of its own (ALBERT)")
-        return map_with_path(lambda p, u: u * factor(p, u, layers, stacked), updates), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 

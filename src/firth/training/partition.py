@@ -38,19 +38,23 @@ RULES = (
     # [inputs, gates, hidden] of recurrent layers. Cut over `tensor`, the state would be gathered in
     # every step, and with `fsdp` XLA (jax 0.10.2) gives Elman's embeddings another gradient.
     (r"stack/(\w+/)?(input|recurrent)(_\d+)?$", P("fsdp", None, None)),
+    (r"(forward|backward)/layer_\d+/kernel$", P("fsdp", None, None)),  # ELMo's, alike
+    (r"(forward|backward)/layer_\d+/project$", P("fsdp", None)),
+    (r"(highway_\d+_(carry|transform)|words/projection)/kernel$", P("fsdp", None)),
+    (r"bilm/table$", P("tensor", "fsdp")),
     (r"lm/(softmax|classes)$", P("fsdp", "tensor")),
-    (r"highway_\d+_(carry|transform)/kernel$", P("fsdp", None)),
     (r"segment_embedding$", P(None, "tensor", None)),
     (r"mask_embedding$", P(None, None, "fsdp")),
     (r"(attention/output|mlp_out)/kernel$", P("tensor", "fsdp")),
     (r"(pooler|project|dense|hidden|copy|bridge)/kernel$", P("fsdp", None)),
     (r"word/embedding$", P("tensor", "fsdp")),
-    (r"(position|type)/embedding$", P(None, "fsdp")),
+    (r"(position|type|character)/embedding$", P(None, "fsdp")),
 )
 REPLICATED = (
     r"(bias|scale)(_\d+)?$",  # vectors as wide as the model: too small to be worth a gather
-    r"characters/(embedding|filters_\d+_kernel)$",  # small tables that every word reads
-    r"(^|/)(step|count|skipped|losses)$",
+    r"words/(embedding|filters_\d+_kernel)$",  # characters: some hundred rows, or fewer
+    r"(^|/)(step|count|skipped|losses|stage)$",
+    r"crf/(transitions|first|last)$",
     r"^plateau/\w+$",  # its numbers, beside parameters
 )
 

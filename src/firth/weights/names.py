@@ -4,7 +4,9 @@ Parameters are flat here: {path: array}, a path being the names in the tree join
 "encoder/word/embedding". `Published` of each family (`firth.models.published`) lists the names.
 """
 
+import contextlib
 import dataclasses
+import functools
 import itertools
 import re
 from typing import NamedTuple
@@ -83,10 +85,7 @@ def check_params(flat: dict, description: Description, where, names: dict | None
     names = names or {}
     spec = description.spec
     check_depth(spec, len(flat), where)
-    try:
-        model = create(spec | {"scan": True}, description.heads, description.num_labels)
-    except FirthError as error:
-        raise FirthError(f"{where}: {error}") from None
+    model = _model(description, len(flat), where)
 
     def init(key):
         return to_layout(model.init(key, jnp.zeros((1, 1), jnp.int32))["params"], scan=False)
@@ -103,6 +102,22 @@ def check_params(flat: dict, description: Description, where, names: dict | None
     ]
     if wrong:
         raise FirthError(f"{where} does not fit its description: {listed(wrong)}")
+
+
+def _model(description: Description, tensors: int, where):
+    """The described model; its layers are traced once, unless they have different shapes."""
+    build = functools.partial(create, heads=description.heads, num_labels=description.num_labels)
+    spec = description.spec
+    with contextlib.suppress(FirthError):
+        return build(spec | {"scan": True})
+    if spec.get("num_layers", 0) > tensors:
+        raise FirthError(
+            f"{where} holds {tensors} tensors, too few for num_layers={spec['num_layers']}"
+        )
+    try:
+        return build(spec)
+    except FirthError as error:
+        raise FirthError(f"{where}: {error}") from None
 
 
 def check_depth(spec: dict, tensors: int, where):

@@ -6,10 +6,12 @@
     firth       model.json, params.safetensors (flat parameter paths), the tokenizer's files
     workdir     model.json, checkpoints/<step>/, tokenizer/: the folder of a run of `firth train`
 
+ELMo's published layout is another one: *options.json and *weights.hdf5 (`firth.weights.elmo`).
+
 A Firth directory that was made from a published one holds a copy of its config.json and of the
 headers of its weight files. With these, `write_published` restores the published files byte for
-byte. Weights are read from safetensors alone, since a pickle or HDF5 file may execute code. The
-tensors of TensorFlow and GPT checkpoints are plain bytes.
+byte. Weights are read from safetensors, since a pickle or a Keras file may execute code. TensorFlow
+and GPT checkpoints hold plain bytes, and ELMo's HDF5 files plain arrays.
 """
 
 import contextlib
@@ -23,6 +25,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth import recipe
 from firth.errors import FirthError
+from firth.models.logistic.files import is_logistic
 from firth.models.model import EMBEDDINGS, Model, create, to_layout
 from firth.models.ngram.files import is_ngram
 from firth.models.word_vectors.files import is_word_vectors
@@ -35,6 +38,7 @@ from firth.training.remote_workdir import download_workdir
 from firth.weights import openai_gpt, tensorflow
 from firth.weights.config import read_config
 from firth.weights.description import NAME, Description, complete_spec, read_description
+from firth.weights.elmo.exchange import find_elmo, read_elmo
 from firth.weights.hub import download
 from firth.weights.names import check_params, listed, read_tensors
 from firth.weights.packaged import PACKAGES, find_packaged
@@ -114,6 +118,11 @@ def read_model(source, part: str = "model") -> Saved:
             f"{path} holds an n-gram model, which has no layers and no vectors; `firth score`, "
             "`firth generate` and `firth evaluate` read it"
         )
+    if is_logistic(path):
+        raise FirthError(
+            f"{path} holds a logistic regression, which has no layers and no vectors; `firth "
+            "predict` and `firth evaluate` read it"
+        )
     if is_word_vectors(path):
         raise FirthError(
             f"{path} holds word vectors, which have no layers; `firth neighbours`, `firth "
@@ -125,10 +134,12 @@ def read_model(source, part: str = "model") -> Saved:
         return _read_published(path)
     if tensorflow.find_checkpoint(path) or openai_gpt.is_checkpoint(path):
         return _read_original(path, part)
+    if find_elmo(path):
+        return _read_elmo(path)
     raise FirthError(
         f"{path} holds no model: expected config.json (published), model.json (Firth), "
-        "checkpoints/ (a workdir) or an original checkpoint of BERT, ALBERT, ELECTRA, XLNet or GPT"
-        + instead(path)
+        "checkpoints/ (a workdir), an original checkpoint of BERT, ALBERT, ELECTRA, XLNet or GPT, "
+        "or *options.json with *weights.hdf5 (ELMo)" + instead(path)
     )
 
 
@@ -192,6 +203,20 @@ def _read_original(path: Path, part: str) -> Saved:
     else:
         config, tensors = openai_gpt.read_original(path)
     return dataclasses.replace(_from_tensors(path, config, path, tensors)[0], layout="original")
+
+
+def _read_elmo(path: Path) -> Saved:
+    """A released ELMo; its softmax is a head, if the file has one."""
+    spec, heads, flat, options = read_elmo(path)
+    description = Description(spec, heads, 2, None, False)
+    check_params(flat, description, path)
+    return Saved(
+        **vars(description),
+        params=unflatten_dict(flat, sep="/"),
+        source=path,
+        layout="published",
+        published={"options": options},
+    )
 
 
 def _from_tensors(path: Path, config: dict, where: Path, tensors: dict) -> tuple[Saved, list[str]]:

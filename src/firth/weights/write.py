@@ -17,6 +17,7 @@ from firth.storage.local import read_json, sha256
 from firth.weights.card import model_card
 from firth.weights.config import read_config, write_config
 from firth.weights.description import NAME, to_json
+from firth.weights.elmo.exchange import OPTIONS, write_elmo
 from firth.weights.names import canonical, name_table, tensor_for, write_tensors
 from firth.weights.read import INDEX, VOCABULARIES, WEIGHTS, Saved
 
@@ -50,13 +51,18 @@ def write_firth(directory, saved: Saved, overwrite: bool = False):
 
 
 def write_published(directory, saved: Saved, overwrite: bool = False, card: str | None = None):
-    """Write the published layout, which transformers loads.
+    """Write the published layout, which transformers loads; for ELMo that of its released code.
 
     An unchanged model is written as the files that it was published as, byte for byte. `card` is
     the text of its README.md; without it the model keeps its own, or gets one.
     Raises FirthError if `directory` is not empty and `overwrite` is not set.
     """
     with new_directory(directory, overwrite) as folder:
+        if saved.spec["family"] == "elmo":
+            options = (saved.published or {}).get("options")
+            write_elmo(folder, saved.spec, saved.heads, saved.params, options)
+            _copy_companions(saved, folder)
+            return
         if _is_unchanged(saved):
             _write_unchanged(folder, saved)
             _copy_companions(saved, folder)
@@ -184,7 +190,7 @@ def check_directory(directory, overwrite: bool = False):
     if target.is_dir() and any(target.iterdir()):
         if not overwrite:
             raise FirthError(f"{directory} is not empty; choose another, or overwrite it")
-        is_model = any((target / name).is_file() for name in (NAME, "config.json"))
+        is_model = any((target / name).is_file() for name in (NAME, "config.json", OPTIONS))
         if not is_model or not all(entry.is_file() for entry in target.iterdir()):
             raise FirthError(
                 f"{directory} is not only a model directory (it has folders, or no config.json); "

@@ -1,6 +1,7 @@
 """What a recipe may count on from every view: those that Firth ships, and one of the user's own."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from firth import recipe
 from firth.data.tasks.buckets import Buckets, Tokenised
 from firth.data.views import VIEWS, create_view, view_config
 from firth.data.views.base import Source
+from firth.data.views.both_ways import BothWaysConfig
 from firth.errors import FirthError
 from firth.run.outline import outline
 
@@ -24,10 +26,17 @@ def made_buckets(labels=None):
     return Buckets(Tokenised(tokens, offsets, sizes.astype(np.int32), labels, 64, 0, 0))
 
 
+def words():
+    """A tokenizer with a word for every token of the store."""
+    vocab = [str(number) for number in range(int(STORE.tokens.max()) + 1)]
+    return SimpleNamespace(vocab=vocab, id=lambda word: None, end_id=END)
+
+
 MADE = {
     "packed": lambda: packed(STORE, 32, **IDS),
     "pairs": lambda: pairs(STORE, 32, **IDS),
     "streams": lambda: streams(STORE, 32, end_id=END, **IDS),
+    "both_ways": lambda: BothWaysConfig(length=32).view(Source(STORE, words())),
     "xlnet": lambda: streams(STORE, 32, end_id=END, reuse=8, **IDS),
     "buckets": made_buckets,
     "labelled buckets": lambda: made_buckets(np.arange(101, dtype=np.float32)),

@@ -16,6 +16,7 @@ VIEWS = {  # name -> (recipe, changes)
     "packed": ("roberta.py:tiny,length=32", {}),
     "packed documents": ("roberta.py:tiny,length=32", {"data.mode": "documents"}),
     "streams": ("transformer_xl.py:tiny,length=16", {}),
+    "sentences both ways": ("elmo.py:tiny,length=16", {}),
     "streams both ways": ("xlnet.py:tiny,length=16", {}),
 }
 
@@ -28,7 +29,7 @@ def made(tmp_path_factory):
 def built(name, store, seed=0, **changes):
     path, own = VIEWS[name]
     fields = {"seed": seed, "batch_size": 4, "eval.batch_size": 4, "eval.batches": 10_000}
-    fields |= {"model.max_length": 32} if "streams" not in name else {}
+    fields |= {} if "streams" in name or "ways" in name else {"model.max_length": 32}
     fields |= {"data.store": str(store), "data.heldout": 0.3} | own | changes
     config = recipe.with_fields(recipe.read_recipe(path), fields)
     return build(config, create_mesh(devices=jax.devices()[:1]))

@@ -28,6 +28,7 @@ STORE = store_of(DOCUMENTS)
 ALL = {"end_id": END, **IDS}
 MAKERS = {
     "plain": lambda **options: streams(STORE, 16, **ALL, **options),
+    "backward": lambda **options: streams(STORE, 16, backward=True, **ALL, **options),
     "sentences": lambda **options: streams(STORE, 16, ends="sentence", **ALL, **options),
     "reuse": lambda **options: streams(STORE, 64, reuse=32, **ALL, **options),
     "both ways": lambda **options: streams(
@@ -94,6 +95,35 @@ def test_examples_are_numbered_and_resets_are_at_the_head_of_epochs(make):
     for step, batch in enumerate(batches):
         assert batch["reset"].tolist() == [step % steps == 0] * 8
         assert batch["copy"].tolist() == [step // steps] * 8
+
+
+@every_end
+def test_backward_streams_are_those_of_the_text_read_from_its_end(ends):
+    """The reference: the whole line, turned; training batches and the whole text in order."""
+    line, _ = plain_line(DOCUMENTS, ends)
+    back = np.array(line[::-1])
+    view = streams(STORE, 7, ends=ends, shuffle=False, backward=True, **ALL)
+    size = len(line) // 3
+    grid = back[: size * 3].reshape(3, size)
+    for step in range(min(view.steps(3), 50)):
+        batch = view.batch(step, 3)
+        np.testing.assert_array_equal(batch["tokens"], grid[:, step * 7 : step * 7 + 7])
+        np.testing.assert_array_equal(batch["following"], grid[:, step * 7 + 7])
+    read = [[] for _ in range(3)]
+    for batch in view.sequential(3):
+        for row in range(3):
+            real = batch["mask"][row]
+            read[row] += batch["tokens"][row, real].tolist()
+            assert (batch["tokens"][row, ~real] == PAD).all()
+            if real.any():
+                begin = row * (len(line) - 1) // 3
+                assert batch["following"][row] == back[begin + len(read[row])]
+    assert [*itertools.chain(*read)] == back[:-1].tolist()
+
+
+def test_backward_streams_are_plain_ones():
+    with pytest.raises(FirthError, match="backward=True is made for plain rows"):
+        streams(STORE, 64, reuse=32, backward=True, **ALL)
 
 
 @every_end

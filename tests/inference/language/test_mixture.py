@@ -80,7 +80,7 @@ def test_every_pair_and_all(places, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--models {w}/n1", "--models goes with --data STORE"),
+        ("--models {w}/n1", "--models goes with --pairs FILE, or with --data STORE"),
         ("--models {w}/n1,{w}/n1 --data {w}/s", "expected different models"),
         ("--models {w}/n1 --data {w}/s --cache=-1", "at least 1 token"),
         ("--models {w}/n1 --data {w}/s --ends=document", "was counted with data.ends='sentence'"),

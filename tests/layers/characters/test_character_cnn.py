@@ -64,8 +64,8 @@ def test_places_behind_the_longest_word_change_nothing():
     params = initial(model, jnp.asarray(ids), seed=1, scale=0.5)
     most = places_needed(4, ELMO["filters"], W)
     assert most == 9
-    whole = model.apply({"params": params}, ids[:2])
-    fewer = model.apply({"params": params}, ids[:2, :most])
+    whole = jit(model.apply)({"params": params}, ids[:2])
+    fewer = jit(model.apply)({"params": params}, ids[:2, :most])
     np.testing.assert_allclose(fewer, whole, rtol=1e-5, atol=1e-6)
     # Filters that fit no padding alone see less.
     assert np.abs(model.apply({"params": params}, ids[:2, :5]) - whole).max() > 1e-3
@@ -75,8 +75,8 @@ def test_places_behind_the_longest_word_change_nothing():
 def test_any_outer_shape():
     model, ids = CharacterCNN(**ELMO), words()
     params = initial(model, jnp.asarray(ids), seed=1, scale=0.5)
-    flat = model.apply({"params": params}, ids)
-    own = model.apply({"params": params}, np.stack([ids, ids[::-1]]))
+    flat = jit(model.apply)({"params": params}, ids)
+    own = jit(model.apply)({"params": params}, np.stack([ids, ids[::-1]]))
     assert own.shape == (2, M, 7)
     np.testing.assert_allclose(own[1], flat[::-1], rtol=1e-6, atol=1e-7)
 

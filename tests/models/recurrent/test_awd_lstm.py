@@ -131,7 +131,7 @@ def test_a_training_step_is_that_of_the_released_code(torch, monkeypatch):
         sums, _, state = bound(model, functools.partial(objective.losses, train=True))(params, rows)
         return sum(c * sums[t] / weights[t] for t, c in objective.coefficients.items()), state
 
-    (value, state), grads = jax.value_and_grad(loss, has_aux=True)(params)
+    (value, state), grads = jit(jax.value_and_grad(loss, has_aux=True))(params)
     recurrent = [(0.5, (D, 4, D), False), (0.3, (B, D), True)]
     assert seen == [
         (0.1, (1, WORDS), False),

@@ -78,7 +78,7 @@ def test_it_is_that_of_torch(torch, rows):
     (_, (out, logits)), grads = jit(jax.value_and_grad(loss, has_aux=True))(params)
 
     p = jax.tree.map(lambda x: torch.tensor(np.asarray(x), requires_grad=True), params)
-    own, table = p["encoder"]["characters"], torch.tensor(spell(WORDS, 3)[0])
+    own, table = p["encoder"]["words"], torch.tensor(spell(WORDS, 3)[0])
     words = torch_words(torch, own, table[torch.tensor(tokens)].reshape(rows * L, -1))
     x = words.reshape(rows, L, -1)
     last = []
@@ -152,10 +152,10 @@ def test_parameters_begin_as_in_the_paper():
         middle = -2.0 if "carry" in str(path) and "bias" in str(path) else 0.0
         assert 0.03 < np.abs(np.asarray(leaf) - middle).max() <= 0.05, path
     model, params = made()
-    table = params["encoder"]["characters"]["embedding"]
+    table = params["encoder"]["words"]["embedding"]
     out = jit(lambda p: model.apply({"params": p}, np.array([[2]]), method=encode))(params)
     table = np.where(np.arange(len(table))[:, None] == 0, 9.0, table)  # no character
-    params["encoder"]["characters"]["embedding"] = table
+    params["encoder"]["words"]["embedding"] = table
     again = jit(lambda p: model.apply({"params": p}, np.array([[2]]), method=encode))(params)
     np.testing.assert_array_equal(out.last, again.last)
 

@@ -254,7 +254,7 @@ def test_a_narrow_embedding_ends_in_its_own_table():
     """Melis et al.: down to the width of the embeddings, which the softmax shares."""
     model, params = made(embedding_size=8, tied_softmax=True, num_layers=1)
     tokens, _ = batch()
-    out, logits = model.apply({"params": params}, tokens)
+    out, logits = jit(model.apply)({"params": params}, tokens)
     encoder = params["encoder"]
     assert out.hidden.shape == (2, B, L, 12) and "softmax" not in params["lm"]
     np.testing.assert_array_equal(out.hidden[0][..., :8], encoder["word"]["embedding"][tokens])

@@ -83,7 +83,7 @@ def test_it_is_that_of_the_paper(torch, monkeypatch, train):
         out, logits = bound(model, forward)(params)
         return (logits * coefficients).sum(), (out, logits)
 
-    (_, (out, logits)), grads = jax.value_and_grad(loss, has_aux=True)(params)
+    (_, (out, logits)), grads = jit(jax.value_and_grad(loss, has_aux=True))(params)
     wide = [(rate, (B, D), True) for rate in (0.2, 0.3, 0.4)]
     assert seen == ([(0.1, (B, WORDS), True), *wide] if train else [])
     shapes = dict(words=(B, WORDS), embedding=(B, D), state=(B, D), output=(B, D))

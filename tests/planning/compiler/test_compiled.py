@@ -55,6 +55,21 @@ def test_what_the_command_sets_stays_set(monkeypatch):
     assert own == ("bfloat16", True, "dots")
 
 
+@pytest.mark.parametrize(
+    "name", ["lstm.py:tiny,tokens=9999", "feedforward.py:tiny", "gpt2.py:tiny"]
+)
+def test_only_layers_that_can_be_a_loop_are_one(monkeypatch, name):
+    seen = []
+
+    def stub(config, where):
+        seen.append((config.model.scan, config.model.remat))
+        return {"fits": True}
+
+    monkeypatch.setattr(compiled, "compile_report", stub)
+    compiled.report(recipe.read_recipe(name), ["v5e:1x1"])
+    assert seen == [(True, "all_dots") if "gpt2" in name else (False, "none")]
+
+
 def test_no_slice_is_compiled_before_all_are_read(monkeypatch):
     monkeypatch.setattr(compiled, "compile_report", lambda *_: pytest.fail("compiled"))
     with pytest.raises(FirthError, match="no such slice"):

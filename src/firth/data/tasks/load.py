@@ -17,6 +17,40 @@ from firth.errors import FirthError
 MEND = "give the row a label, or remove it"
 
 
+def find_task(data, recipe: str = "finetune.py") -> Task:
+    """The task that the data section names, from GLUE, TFDS or the user's own files.
+
+    `recipe` is that of the run, to show in messages. Raises FirthError as `get_task` does, and for
+    a task without a train split.
+    """
+    if not (data.task or data.train):
+        raise FirthError(
+            "nothing to learn: give a labelled file, --config.data.train=FILE (CSV, TSV or JSONL, "
+            "with columns like text and label), or a task, as in --config "
+            f"{recipe}:task=sst2 with --config.data.dir=DIR ({', '.join(GLUE)}, tfds:NAME)"
+        )
+    options = {
+        name: data[name]
+        for name in ("train", "dev", "test", "text", "label", "kind")
+        if data[name] and (name != "kind" or data.train)
+    }
+    if "text" in options:
+        options["text"] = tuple(options["text"].split(","))
+    if data.task.startswith("tfds:"):
+        named = {split: options.pop(split) for split in ("train", "dev", "test") if data[split]}
+        options.pop("kind", None)  # the type of the label says it
+        options |= dict(files=named, directory=data.dir or None)
+    elif options:
+        options["directory"] = data.dir or None
+    try:
+        task = get_task(data.task or "custom", **options)
+    except TypeError as error:
+        raise FirthError(f"task {data.task!r}: {error}") from None
+    if "train" not in task.files:
+        raise FirthError(f"task {task.name!r} has no train split; set data.train")
+    return task
+
+
 def get_task(name: str, **options) -> Task:
     """The task that a recipe names: "mrpc", "tfds:glue/mrpc", or any name together with `train=`.
 

@@ -57,7 +57,7 @@ def overview(
 
     Args:
       splits: the examples of each split.
-      truncated: how many of them lose tokens, by split.
+      truncated: how many of them lose tokens, by split; {} for a model that reads whole texts.
       length: the most tokens of a row.
       own_dev: whether the task has a dev split of its own.
     """
@@ -74,8 +74,9 @@ def overview(
         )
     for name, baseline in baselines(task, splits).items():
         lines.append(f"{name}: {baseline}")
-    shares = ", ".join(f"{n / len(splits[name]):.1%} of {name}" for name, n in truncated.items())
-    lines.append(f"longer than {length} tokens, so truncated: {shares}")
+    if truncated:
+        shares = (f"{n / len(splits[name]):.1%} of {name}" for name, n in truncated.items())
+        lines.append(f"longer than {length} tokens, so truncated: {', '.join(shares)}")
     return lines
 
 

@@ -68,6 +68,11 @@ class Rows:
         columns that are missing or not clear.
         """
         self.name, self.format = shown_path(path), format or format_of(path)
+        if self.format not in FORMATS:
+            raise FirthError(
+                f"--format {self.format} is one of words with tags, and the model reads whole "
+                f"texts; expected one of {', '.join(FORMATS)}"
+            )
         self._records = functools.partial(_READERS[self.format], path, errors)
         pipe = str(path) == "-" or (Path(path).exists() and not Path(path).is_file())
         self._once = self._records() if pipe else None

@@ -8,20 +8,27 @@ import numpy as np
 from firth.data.tasks.metrics import check_finite
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
+from firth.storage.local import write_text
 
 
 def write_predictions(path: str | Path, task: Task, predictions) -> None:
     """Write a GLUE submission file: `index<TAB>prediction`, one row for each example in test order.
 
+    Of a task of tagging it is a tag a line, with an empty line after each sentence.
+
     Args:
       path: the file to write, "RTE.tsv"; the write is atomic.
       task: its labels are the strings, its limits clip the scores.
-      predictions: class indices int [n] or scores float [n].
+      predictions: class indices int [n] or scores float [n], or the tags of each sentence.
 
     Raises:
       FirthError: an index outside the label set, a score that is not finite.
     """
-    path, predictions = Path(path), np.asarray(predictions)
+    path = Path(path)
+    if task.kind == "tagging":
+        write_text(path, "".join("\n".join([*tags, "", ""]) for tags in predictions))
+        return
+    predictions = np.asarray(predictions)
     check_finite(predictions)
     if task.kind == "regression":
         if task.limits:
@@ -42,3 +49,9 @@ def write_predictions(path: str | Path, task: Task, predictions) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def save_predictions(workdir: Path, split: str, task: Task, predictions) -> None:
+    """Write `predictions/<split>.tsv` of a workdir, in GLUE's submission format."""
+    (workdir / "predictions").mkdir(exist_ok=True)
+    write_predictions(workdir / "predictions" / f"{split}.tsv", task, predictions)

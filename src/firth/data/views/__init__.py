@@ -8,6 +8,7 @@ VIEWS = {  # name -> a `ViewConfig`
     "packed": "firth.data.views.packed:PackedConfig",
     "pairs": "firth.data.views.pairs:PairsConfig",
     "streams": "firth.data.views.streams:StreamsConfig",
+    "both_ways": "firth.data.views.both_ways:BothWaysConfig",
 }
 # Fields of a recipe's data section that do not belong to the view.
 SECTION = ("store", "view", "heldout", "heldout_store", "loader", "prefetch", "task")

@@ -46,6 +46,9 @@ class StreamsConfig(ViewConfig):
     With `random_start` the rows of an epoch begin up to `length` - 1 tokens further on, so that in
     each epoch other tokens end a row. Each stream then drops as many tokens.
 
+    `backward` reads the line from its end: the language model of ULMFiT's second classifier
+    (Howard and Ruder 2018, section 3.3) predicts the token before.
+
     `reuse` > 0 makes XLNet's rows (Yang et al. 2019, sections 2.4, 2.5, 3.1): `reuse` tokens, then
     A [SEP] B [SEP] [CLS]. A continues the reused tokens and ends with a sentence. B continues A or,
     with probability 1/2 or if no sentence ends, comes from a random place of the stream. The next
@@ -72,6 +75,7 @@ class StreamsConfig(ViewConfig):
     reuse: int = 0
     bidirectional: bool = False
     random_start: bool = False
+    backward: bool = False
 
     def __post_init__(self):
         if self.length < 1:
@@ -84,6 +88,8 @@ class StreamsConfig(ViewConfig):
             raise FirthError("bidirectional=True is made for XLNet's rows: give reuse > 0 with it")
         if self.random_start and self.reuse:
             raise FirthError("random_start=True is made for plain rows: give reuse=0 with it")
+        if self.backward and self.reuse:
+            raise FirthError("backward=True is made for plain rows: give reuse=0 with it")
         if self.reuse:
             check_reuse(self.length, self.reuse)
 
@@ -116,6 +122,7 @@ class StreamsView(View):
         self._stored = Line(documents, config.ends, tokenizer.end_id)
         self._pad_id = 0 if tokenizer.pad_id is None else tokenizer.pad_id
         self._bidirectional = config.bidirectional
+        self._backward = config.backward
         self._seed = source.seed
         self._shuffle = config.shuffle
         self._starts = config.length if config.random_start else 1  # at how many places it may
@@ -199,7 +206,12 @@ class StreamsView(View):
         read_B = real_B + (real_B > 0)  # and the token that follows
         shape = (len(start_B), self.length + 1)
         start_B = np.where(real_B > 0, start_B, 0)
+        if self._backward:
+            start_B = line.size - start_B - read_B
         rows_BL = line.rows(shape, row_B, np.zeros_like(row_B), start_B, read_B)
+        if self._backward:
+            place_BL = np.clip(read_B[:, None] - 1 - np.arange(shape[1]), 0, None)
+            rows_BL = np.take_along_axis(rows_BL, place_BL, axis=1)
         following_B = np.where(real_B > 0, rows_BL[row_B, real_B], np.int32(self._pad_id))
         mask_BL = np.arange(self.length) < real_B[:, None]
         tokens_BL = np.where(mask_BL, rows_BL[:, :-1], np.int32(self._pad_id))

@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -19,19 +18,25 @@ from firth.errors import FirthError
 from firth.inference.language import dynamic as dynamically
 from firth.inference.language import neural_cache as neural
 from firth.inference.language.mixture import cache, mix, tune
-from firth.inference.language.models import load_model
+from firth.inference.language.models import load_model, short_names
 from firth.inference.language.ngram import NgramLM
-from firth.inference.score import remembers, score_stream
+from firth.inference.score import kind_of, remembers, score_stream, score_texts
 from firth.run.counted import measures
 
 
 @dataclass(frozen=True)
 class Row:
-    """models: their names. weights: of sum 1. measures: see `firth.run.counted.measures`."""
+    """What was found of one model or mixture.
+
+    models: their names. weights: of sum 1. measures: see `firth.run.counted.measures`. pseudo:
+    whether a masked model is among them. ends: whether the ends of texts count.
+    """
 
     models: tuple[str, ...]
     weights: tuple[float, ...]
     measures: dict[str, float]
+    pseudo: bool
+    ends: bool
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,13 @@ class Member:
 
     log_probs: its log-probabilities float64 [T] of a stream; [K, T] of a neural cache.
     cache_of: the number of the model whose states a neural cache compares.
+    pseudo: whether they are pseudo-log-likelihoods.
     """
 
     name: str
     log_probs: Callable[[Stream], np.ndarray]
     cache_of: int | None = None
+    pseudo: bool = False
 
 
 def compare(
@@ -72,13 +79,13 @@ def compare(
       window: tokens that a neural model reads at once; see `score_stream`.
       ends: what the end token ends, "sentence" or "document".
 
-    All models must have the tokenizer of the stores. Raises FirthError where they have not, for
-    models that give no probabilities of a text, and where no model has what an option needs.
+    All models must have the tokenizer of the stores. Where a masked or a permutation model is among
+    them, the ends of texts count for none, since such a model does not predict them. A masked model
+    gives each token its probability between all others (pseudo-log-likelihood): a mixture with it,
+    like itself, is no distribution over texts. Raises FirthError for other tokenizers, for models
+    that predict no tokens, and where no model has what an option needs.
     """
-    names = [Path(source).name or str(source) for source in sources]
-    names = list(sources) if len(set(names)) < len(names) else names
-    if not sources or len(set(names)) < len(names):
-        raise FirthError(f"--models {','.join(sources)}: expected different models")
+    names = short_names(sources)
     stores = [open_store(path) for path in (data, tuned_on) if path]
     tokenizer = stores[0].tokenizer()
     models = [load_model(source) for source in sources]
@@ -101,20 +108,26 @@ def compare(
     members += _caches(members, models, caches, neural_cache, window)
     found = [[member.log_probs(stream) for member in members] for stream in streams]
     _choose_theta(members, found, tuned_on)
-    found, names = [np.stack(rows) for rows in found], [member.name for member in members]
+    found = [_aligned(rows) for rows in found]
     together = [(m,) for m in range(alone)]
-    pairs = itertools.combinations(range(len(names)), 2)
+    pairs = itertools.combinations(range(len(members)), 2)
     together += [pair for pair in pairs if pair[0] < alone]
-    if len(names) > 2:
-        together.append(tuple(range(len(names))))
+    if len(members) > 2:
+        together.append(tuple(range(len(members))))
     rows = []
-    for members in together:
-        chosen = list(members)
+    for numbers in together:
+        chosen = list(numbers)
         equal = np.full(len(chosen), 1 / len(chosen))
         weights = tune(found[1][chosen]) if tuned_on and len(chosen) > 1 else equal
         mixed = mix(found[0][chosen], weights)
-        said = measures(mixed, streams[0], tokenizer)
-        rows.append(Row(tuple(names[m] for m in members), tuple(map(float, weights)), said))
+        row = Row(
+            models=tuple(members[m].name for m in chosen),
+            weights=tuple(map(float, weights)),
+            measures=measures(mixed, streams[0], tokenizer),
+            pseudo=any(members[m].pseudo for m in chosen),
+            ends=not np.isnan(mixed).any(),
+        )
+        rows.append(row)
     return rows
 
 
@@ -122,10 +135,14 @@ def _models(names, models, window: int, dynamic) -> list[Member]:
     """The models as they are, and those that learn from the text."""
 
     def static(model, stream):
-        return score_stream(model, stream.tokens, min(window, model.max_length))
+        if isinstance(model, NgramLM):
+            return model.log_probs(stream)
+        if kind_of(model) == "causal":
+            return score_stream(model, stream.tokens, min(window, model.max_length))
+        return score_texts(model, stream, window)
 
     found = [
-        Member(name, model.log_probs if isinstance(model, NgramLM) else partial(static, model))
+        Member(name, partial(static, model), pseudo=kind_of(model) == "pseudo")
         for name, model in zip(names, models, strict=True)
     ]
     if dynamic:
@@ -139,6 +156,13 @@ def _models(names, models, window: int, dynamic) -> list[Member]:
             for m in _remembering(models, "--dynamic")
         ]
     return found
+
+
+def _aligned(log_probs: Sequence[np.ndarray]) -> np.ndarray:
+    """float64 [M, T], NaN for all where one model has no score."""
+    log_probs_MT = np.stack(log_probs)
+    log_probs_MT[:, np.isnan(log_probs_MT).any(0)] = np.nan
+    return log_probs_MT
 
 
 def _caches(members, models, sizes, neural_cache, window: int) -> list[Member]:
@@ -162,7 +186,9 @@ def _caches(members, models, sizes, neural_cache, window: int) -> list[Member]:
 def _remembering(models, option: str) -> list[int]:
     """The numbers of the models with memory; FirthError if there is none."""
     found = [
-        m for m, model in enumerate(models) if not isinstance(model, NgramLM) and remembers(model)
+        m
+        for m, model in enumerate(models)
+        if not isinstance(model, NgramLM) and kind_of(model) == "causal" and remembers(model)
     ]
     if not found:
         raise FirthError(f"{option} needs a model with memory, such as a recurrent network")
@@ -192,16 +218,21 @@ def _choose_theta(members, found, tuned_on) -> None:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text: perplexity, bits per character and the weights of each mixture."""
-    said = [" + ".join(row.models) for row in rows]
+    said = [" + ".join(row.models) + " *" * row.pseudo for row in rows]
     width = max(map(len, [*said, "models"]))
     lines = [f"{'models':<{width}}  perplexity  bits/char  weights"]
     for name, row in zip(said, rows, strict=True):
         weights = " ".join(f"{weight:.3f}" for weight in row.weights)
         figures = row.measures["lm_perplexity"], row.measures["bits_per_character"]
         lines.append(f"{name:<{width}}  {figures[0]:>10.2f}  {figures[1]:>9.4f}  {weights}")
-    last = rows[0].measures
+    last, ends = rows[0].measures, "included" if rows[0].ends else "left out"
     lines.append(
-        f"\n{last['tokens']:,} tokens, ends included; {last['unknown_tokens']:,} of them are the "
+        f"\n{last['tokens']:,} tokens, ends {ends}; {last['unknown_tokens']:,} of them are the "
         "unknown word, which counts as any other"
     )
+    if any(row.pseudo for row in rows):
+        lines.append(
+            "* pseudo-perplexity: a masked model knows all other words of a text, and does not "
+            "predict its end"
+        )
     return "\n".join(lines)

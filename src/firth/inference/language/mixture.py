@@ -23,10 +23,11 @@ def tune(log_probs_MT: np.ndarray) -> np.ndarray:
     """float64 [M]: the weights, of sum 1, under which a text is the most likely, found by EM.
 
     Each round gives every model its mean share of the probability of a token (Jelinek and Mercer
-    1980). Raises FirthError if no model gives some token a probability.
+    1980). A token for which some model has no score, NaN, does not count. Raises FirthError if no
+    model gives some token a probability.
     """
     with np.errstate(under="ignore"):
-        p_MT = np.exp(log_probs_MT)
+        p_MT = np.exp(log_probs_MT[:, ~np.isnan(log_probs_MT).any(0)])
     impossible = int((p_MT.max(axis=0) == 0).sum())
     if impossible:
         raise FirthError(

@@ -5,13 +5,16 @@ B rows of a batch, R rows, L length, N texts, C labels.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from flax.traverse_util import flatten_dict
 from scipy.special import softmax
 
 from firth import recipe
@@ -51,11 +54,38 @@ class Prediction:
         return f"Prediction({self.label!r}, {self.probability:.4f})"
 
 
+class TextClassifier(Protocol):
+    """What `firth predict` and `firth evaluate` need of a model that labels texts.
+
+    source: where the model lies. encoder: that which reads the texts, or None.
+    labels: their names in the order of the outputs, () for a regression.
+    length: the most tokens of a text unless a reading says otherwise; max_length: the most that a
+      reading may ask for. Both are None for a model that reads whole texts.
+    """
+
+    source: Path
+    encoder: "Encoder | None"
+    labels: tuple[str, ...]
+    length: int | None
+    max_length: int | None
+
+    def __call__(
+        self, texts: Sequence[Text], reading: Reading, names: Sequence[str] | None = None
+    ) -> tuple[np.ndarray, int]:
+        """(probabilities [N, C] or scores [N, 1] as float64, number of texts that lost tokens).
+
+        `names` are those of the texts in errors. Raises FirthError for no texts, a value that is no
+        text, and a reading that the model does not allow.
+        """
+
+    def digest(self) -> str:
+        """A digest of everything in the model that decides its predictions."""
+
+
 class Classifier:
     """The classifier of an encoder, compiled once for each shape of its rows.
 
-    Attributes: encoder; labels, their names in the order of the outputs, () for a regression;
-    length, the most tokens of a row unless a reading says otherwise.
+    Its attributes are those of `TextClassifier`.
     """
 
     def __init__(self, encoder: "Encoder"):
@@ -66,11 +96,12 @@ class Classifier:
             raise FirthError(
                 f"{saved.source} was loaded without its head {HEAD!r}; load it with heads=True"
             )
-        self.encoder = encoder
+        self.encoder, self.source = encoder, saved.source
         self.labels = label_names(saved)
         trained = recipe.read(saved.source) if saved.layout == "workdir" else {}
         length = trained.get("data", {}).get("length") or encoder.max_length
-        self.length = min(length, encoder.max_length)
+        self.max_length = encoder.max_length
+        self.length = min(length, self.max_length)
         objective = Finetune(
             both_orders=trained.get("objective", {}).get("both_orders", False),
             special_counts=tuple(map(len, family(saved.spec["family"]).SPECIAL_TOKENS)),
@@ -113,15 +144,19 @@ class Classifier:
             )
         return outputs_NC, cut
 
+    def digest(self) -> str:
+        """A digest of everything in the model that decides its predictions."""
+        saved, tokenizer = self.encoder.saved, self.encoder.tokenizer
+        said = [saved.spec, self.labels, tokenizer.digest]
+        digest = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16)
+        for name, leaf in sorted(flatten_dict(saved.params, sep="/").items()):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(leaf))
+        return digest.hexdigest()
+
     def _encode(self, texts: Sequence[Text], names: Sequence[str]) -> list[list[np.ndarray]]:
         """The ids of each text, or of the two of a pair, encoded as in training."""
-        parts = [(text,) if isinstance(text, str) else text for text in texts]
-        for name, text, part in zip(names, texts, parts, strict=True):
-            several = isinstance(part, tuple | list) and len(part) == 2 - isinstance(text, str)
-            if not several or not all(isinstance(one, str) for one in part):
-                raise FirthError(f"{name} is {text!r:.40}, expected a string or two of them")
-        if not parts:
-            raise FirthError("there are no texts")
+        parts = parts_of(texts, names)
         flat, sizes = self.encoder.tokenizer.encode_flat([*itertools.chain(*parts)])
         ids = iter(np.split(flat, np.cumsum(sizes)[:-1]))
         return [list(itertools.islice(ids, len(part))) for part in parts]
@@ -146,6 +181,21 @@ class Classifier:
         for chosen, logits_BC in started:  # the device computes ahead of the host
             logits_RC[chosen] = np.asarray(logits_BC)[: len(chosen)]
         return logits_RC
+
+
+def parts_of(texts: Sequence[Text], names: Sequence[str]) -> list[Sequence[str]]:
+    """Each text as a tuple of one, and a pair as it is.
+
+    Raises FirthError for no texts, and for a value that is no text, by its name in `names`.
+    """
+    parts = [(text,) if isinstance(text, str) else text for text in texts]
+    for name, text, part in zip(names, texts, parts, strict=True):
+        several = isinstance(part, tuple | list) and len(part) == 2 - isinstance(text, str)
+        if not several or not all(isinstance(one, str) for one in part):
+            raise FirthError(f"{name} is {text!r:.40}, expected a string or two of them")
+    if not parts:
+        raise FirthError("there are no texts")
+    return parts
 
 
 def check_classifier(saved) -> None:
@@ -178,7 +228,7 @@ def label_names(saved) -> tuple[str, ...]:
 
 
 def predict_rows(
-    classifier: Classifier, rows: Iterable[Row], reading: Reading, batches: int | None = None
+    classifier: TextClassifier, rows: Iterable[Row], reading: Reading, batches: int | None = None
 ) -> Iterator[tuple[list[Row], np.ndarray, int]]:
     """(rows, their outputs [n, C], number of texts that lost tokens), window by window.
 
@@ -233,14 +283,14 @@ def _prediction(labels: tuple[str, ...], top: int | None, outputs_C: np.ndarray)
 def warn_of_cut(
     cut: int,
     texts: int,
-    classifier: Classifier,
+    classifier: TextClassifier,
     reading: Reading,
     options: tuple[str, str] = ("max_length", "long"),
 ) -> None:
     """Warn of texts that lost tokens; `options` is how the user spells what prevents it."""
     if not cut:
         return
-    limit, most = reading.max_length or classifier.length, classifier.encoder.max_length
+    limit, most = reading.max_length or classifier.length, classifier.max_length
     ways = [f"{options[0]}={most} keeps more"] if limit < most else []
     ways += [f"{options[1]}=average reads all of a text"] if reading.long == "truncate" else []
     message = "%s of %s texts have more than %d tokens and were cut%s"

@@ -13,7 +13,7 @@ from firth.data.tasks.metrics import score
 from firth.data.tasks.rows import Row, Rows
 from firth.data.tasks.task import shown
 from firth.errors import FirthError
-from firth.inference.predictions.classifier import Classifier, predict_rows
+from firth.inference.predictions.classifier import TextClassifier, predict_rows
 from firth.inference.predictions.reading import Reading
 from firth.progress import Progress
 
@@ -46,7 +46,7 @@ class Gold:
     They are the names of the model's labels, or their numbers; the first row decides which.
     """
 
-    def __init__(self, classifier: Classifier, column: str):
+    def __init__(self, classifier: TextClassifier, column: str):
         self.labels, self.column, self._known = classifier.labels, column, None
 
     def value(self, row: Row) -> int | float:
@@ -81,7 +81,7 @@ class Gold:
 
 
 def evaluate(
-    classifier: Classifier,
+    classifier: TextClassifier,
     rows: Rows,
     gold: Gold,
     reading: Reading,
@@ -91,8 +91,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure predictions against the labels of a file.
 
-    `write` gets the rows and outputs of each window. Raises FirthError as `Classifier` and `Gold`
-    do.
+    `write` gets the rows and outputs of each window. Raises FirthError as `TextClassifier` and
+    `Gold` do.
     """
     labels, predictions, cut = [], [], 0
     for window, outputs_NC, lost in predict_rows(classifier, rows, reading):

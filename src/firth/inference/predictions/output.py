@@ -15,12 +15,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-from flax.traverse_util import flatten_dict
-
 from firth.data.tasks.rows import Row, Rows
 from firth.errors import FirthError
-from firth.inference.predictions.classifier import Classifier, predict_rows
+from firth.inference.predictions.classifier import TextClassifier, predict_rows
 from firth.inference.predictions.layout import Layout
 from firth.inference.predictions.reading import Reading
 from firth.progress import Progress
@@ -160,7 +157,7 @@ def _bytes_of(row: Row) -> bytes:
 
 
 def write_predictions(
-    classifier: Classifier,
+    classifier: TextClassifier,
     rows: Rows,
     sink: Stream | Partial,
     layout: Layout,
@@ -184,20 +181,9 @@ def write_predictions(
 
 
 def identity(
-    classifier: Classifier, rows: Rows, layout: Layout, reading: Reading, **options
+    classifier: TextClassifier, rows: Rows, layout: Layout, reading: Reading, **options
 ) -> dict:
     """What decides every byte of an output, besides the rows of the input."""
-    found = {"model": digest_of(classifier), "length": classifier.length, "text": rows.texts}
+    found = {"model": classifier.digest(), "length": classifier.length, "text": rows.texts}
     found |= {"input": rows.format, "output": layout.format}
     return found | dataclasses.asdict(reading) | options
-
-
-def digest_of(classifier: Classifier) -> str:
-    """A digest of everything in a model that decides its predictions."""
-    saved, tokenizer = classifier.encoder.saved, classifier.encoder.tokenizer
-    said = [saved.spec, classifier.labels, tokenizer.digest]
-    digest = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16)
-    for name, leaf in sorted(flatten_dict(saved.params, sep="/").items()):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(leaf))
-    return digest.hexdigest()

@@ -21,7 +21,7 @@ from firth.models.recurrent import lstm
 from firth.tokenizers.special_tokens import GPT
 
 # (layers, hidden size, embedding size)
-SIZES = {"tiny": (2, 128, 64), "medium": (3, 1150, 400)}
+SIZES = {"tiny": (2, 128, 64), "small": (2, 400, 200), "medium": (3, 1150, 400)}
 
 
 def size(name: str) -> dict:
@@ -39,7 +39,13 @@ class Config(lstm.Config):
     kernels (DropConnect), `dropout` between layers, `output_dropout` before the softmax.
 
     Embeddings begin uniform within .1, a layer within one over the square root of its width.
+
+    The classifier is ULMFiT's, with a hidden layer of `classifier_width`. `backward`: the model
+    reads texts from their end; the data of language modelling must do so too.
     """
+
+    classifier_pooling: ClassVar[str] = "concat"
+    norm_epsilon: ClassVar[float] = 1e-5
 
     locks_dropout: ClassVar[bool] = True
     draws_biases: ClassVar[bool] = False
@@ -58,6 +64,8 @@ class Config(lstm.Config):
     word_dropout: float = 0.1
     weight_dropout: float = 0.5
     init_range: float = 0.1
+    classifier_width: int = 50
+    backward: bool = False
 
     @property
     def widths(self):

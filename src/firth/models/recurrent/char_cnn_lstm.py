@@ -135,7 +135,7 @@ class Body(lstm.Body):
     def setup(self):
         """Name the parts."""
         c = self.config
-        self.characters = CharacterCNN(
+        self.words = CharacterCNN(
             characters=c.spellings[1],
             width=c.character_size,
             filters=c.filters,
@@ -155,8 +155,8 @@ class Body(lstm.Body):
         del segments_BL, mask_BL, train
         table_VW = jnp.asarray(self.config.spellings[0])
         if tokens_BL.size > len(table_VW):
-            return self.characters(table_VW)[tokens_BL]
-        return self.characters(table_VW[tokens_BL])
+            return self.words(table_VW)[tokens_BL]
+        return self.words(table_VW[tokens_BL])
 
     def encode(self, e_BLF, mask_BL, *, train: bool, memory=None) -> Encoded:
         """The layers over vectors of words; zeros fill the narrower ones of `hidden` up."""

@@ -85,7 +85,7 @@ def report(
 
 def slice_report(config, where: Topology, mesh: str | None, given: set[str], largest: bool) -> dict:
     """The report of one slice."""
-    open_ = OPEN if "model.scan" in given else OPEN | SCANNED
+    open_ = OPEN if "model.scan" in given or not scans(config) else OPEN | SCANNED
     fields = flatten(config)
     changed = {name: v for name, v in open_.items() if name in fields and name not in given}
     if where.slices > 1:
@@ -98,6 +98,16 @@ def slice_report(config, where: Topology, mesh: str | None, given: set[str], lar
         one["largest"] = largest_batch(config, where, one)
     one["set"] = {name: str(value) for name, value in changed.items()}
     return one
+
+
+def scans(config) -> bool:
+    """Whether the layers of a recipe can be a loop; recurrent and other networks refuse it."""
+    known = {name: value for name, value in SCANNED.items() if name in flatten(config)}
+    try:
+        outline(with_fields(config, known))
+    except FirthError:
+        return False
+    return True
 
 
 def compile_report(config, where: Topology) -> dict:

@@ -1,0 +1,1 @@
+"""Models that read words by their characters."""

@@ -1,0 +1,152 @@
+"""ELMo ready for use: words by their characters, each distinct word read once.
+
+B rows, L length, W characters of a word, P width of one direction.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+
+import jax
+import numpy as np
+
+from firth.errors import FirthError
+from firth.inference.batching import repeat_first
+from firth.inference.encoder import Encoder
+from firth.layers.characters.cnn import places_needed
+from firth.tokenizers.open_words import OpenWords
+from firth.tokenizers.spelling import CHARACTERS, spell, unspell
+from firth.weights.read import Saved
+
+WORDS = 128  # read at a time
+PLACES = 4  # numbers of characters that are computed are multiples of this
+MOST = 1 << 18  # words whose vectors are kept
+
+
+class ElmoEncoder(Encoder):
+    """An `Encoder` whose tokens are the words of a text, cut at white space.
+
+    Every text has vectors for its words alone. `tokens=` takes character ids int [B, L, W], as
+    `firth.tokenizers.spelling.spell` makes them. The softmax, if the model has one, is computed
+    only where `heads` names it.
+
+    Attributes: those of `Encoder`; `tokenizer` numbers all words seen. `remembers`: keep vectors
+    that the character CNN made of words, up to 262,144 of them; if False, every occurrence of a
+    word is read anew, with the same result.
+    """
+
+    def __init__(self, saved: Saved, *, dtype: str | None = None, heads=True):
+        super().__init__(saved, dtype=dtype, heads=() if isinstance(heads, bool) else heads)
+        config = self.model.encoder.config
+        if config.characters != CHARACTERS:
+            raise FirthError(
+                f"{saved.source} has {config.characters} characters, not the {CHARACTERS} of "
+                "ELMo's words; give character ids of your own to the model itself"
+            )
+        self.tokenizer = OpenWords()
+        self.remembers = True
+        self._rows = np.full(1, -1, np.int64)  # the row of each word in _vectors, or -1
+        self._vectors = np.zeros((0, config.width), np.float32)
+        self._kept = 0
+
+    def inputs(self, ids):
+        """Vectors of words, float32 [B, L, P], or character ids [B, L, W] as they are read."""
+        if ids.ndim == 3:
+            return ids
+        numbers, place = np.unique(ids, return_inverse=True)
+        if not self.remembers:
+            return self._spelled(numbers)[place.reshape(ids.shape)]
+        grown = self.tokenizer.vocab_size - len(self._rows)
+        self._rows = np.concatenate([self._rows, np.full(grown, -1)])
+        new = numbers[self._rows[numbers] < 0]
+        if self._kept + len(new) > MOST:
+            self._rows[:], self._kept, new = -1, 0, numbers
+        self._keep(new)
+        return self._vectors[self._rows[numbers]][place.reshape(ids.shape)]
+
+    def _spelled(self, numbers):
+        """Character ids of words, int32 [words, W]; padding is no word."""
+        words = [self.tokenizer.token(number) for number in numbers]
+        ids, _ = spell(words, self.model.encoder.config.max_characters)
+        ids[np.asarray(numbers) == self.tokenizer.pad_id] = 0
+        return ids
+
+    def _keep(self, numbers):
+        """Read words and keep their vectors, those of like length together."""
+        config = self.model.encoder.config
+        words = [self.tokenizer.token(number) for number in numbers]
+        ids, length = spell(words, config.max_characters)
+        ids[numbers == self.tokenizer.pad_id] = 0
+        if (size := self._kept + len(numbers)) > len(self._vectors):
+            more = np.zeros((max(size, len(self._vectors)), config.width), np.float32)
+            self._vectors = np.concatenate([self._vectors, more])
+        read = self.program(("words",), lambda: self._read)
+        order = np.argsort(length, kind="stable")
+        for begin in range(0, len(order), WORDS):
+            chosen = order[begin : begin + WORDS]
+            needed = -(-int(length[chosen[-1]]) // PLACES) * PLACES
+            places = places_needed(needed, config.filters, config.max_characters)
+            (batch,) = repeat_first([ids[chosen, :places]], WORDS)
+            found = np.asarray(read(self.params, batch))[: len(chosen)]
+            rows = self._kept + np.arange(len(chosen))
+            self._vectors[rows], self._rows[numbers[chosen]] = found, rows
+            self._kept += len(chosen)
+
+    def _read(self, params, characters_MW):
+        def embed(model, characters_MW):
+            return model.encoder.embed(characters_MW[None])[0].astype(np.float32)
+
+        return self.model.apply({"params": params}, characters_MW, method=embed)
+
+    def in_turn(self, batches: Iterable[Sequence[str]]) -> Iterator[list[np.ndarray]]:
+        """Represent batches of texts, each row going on in the state of that row before.
+
+        The released code runs so: the vectors of a text depend on the texts that came before it.
+        Rows beyond those of the batches before begin with zeros.
+
+        Yields for each batch the hidden states float32 [N + 1, words, D] of its texts.
+        """
+        memory = jax.tree.map(np.asarray, self.model.encoder.empty_memory(0))
+        apply = self.program(("in turn",), lambda: self._go_on)
+        for texts in batches:
+            ids, _, mask = self.pad(self.tokenise(texts))
+            more = max(len(ids) - len(next(iter(memory.values()))), 0)
+            memory = {
+                name: np.concatenate([x, np.zeros((more, *x.shape[1:]), x.dtype)])
+                for name, x in memory.items()
+            }
+            before = {name: x[: len(ids)] for name, x in memory.items()}
+            found, *after = apply(self.params, self.inputs(ids), mask, *before.values())
+            for name, part in zip(before, after, strict=True):
+                memory[name][: len(ids)] = part
+            yield [np.asarray(found)[:, row, :size] for row, size in enumerate(mask.sum(1))]
+
+    def _go_on(self, params, tokens, mask_BL, *memory):
+        names = self.model.encoder.empty_memory(0)
+        encode = functools.partial(self.model.apply, method=lambda m, *a, **o: m.encoder(*a, **o))
+        before = dict(zip(names, memory, strict=True))
+        out = encode({"params": params}, tokens, None, mask_BL, memory=before)
+        return out.hidden.astype(np.float32), *(out.memory[name] for name in names)
+
+    def _checked(self, tokens, segments, mask):
+        """The user's character ids; FirthError if they do not fit the model."""
+        ids, config = np.asarray(tokens), self.model.encoder.config
+        if ids.ndim != 3 or not ids.size or not np.issubdtype(ids.dtype, np.integer):
+            raise FirthError(
+                f"tokens are {ids.dtype} {list(ids.shape)}; expected character ids, integers of "
+                "shape [B, L, W], as firth.tokenizers.spelling.spell makes them"
+            )
+        if ids.min() < 0 or ids.max() >= config.characters:
+            raise FirthError(
+                f"character ids range from {ids.min()} to {ids.max()}, outside 0 .. "
+                f"{config.characters - 1}, the rows of the character table"
+            )
+        mask = np.ones(ids.shape[:2], bool) if mask is None else np.asarray(mask).astype(bool)
+        if mask.shape != ids.shape[:2] or (mask[:, 1:] > mask[:, :-1]).any():
+            raise FirthError(
+                f"mask is {list(mask.shape)}; expected {list(ids.shape[:2])}, with the words of "
+                "a row before its padding"
+            )
+        return ids.astype(np.int32), np.zeros(mask.shape, np.int32), mask
+
+    def _names(self, ids) -> list:
+        return super()._names(ids) if ids.ndim == 1 else unspell(ids)

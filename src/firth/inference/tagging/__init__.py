@@ -1,0 +1,1 @@
+"""What a tagger says of the words of sentences, and how good it is."""

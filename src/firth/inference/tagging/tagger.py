@@ -1,0 +1,126 @@
+"""A tagger of words in Python and for commands: sentences in, the tag of each word out."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from firth import recipe
+from firth.data.tagging.files import Sentences
+from firth.data.tagging.metrics import by_type, metrics_of, score_tags
+from firth.data.tagging.rows import TagBuckets
+from firth.data.tagging.schemes import marks_entities, to_bio
+from firth.errors import FirthError
+from firth.inference.encoder import Encoder, load
+from firth.models.logistic.files import is_logistic
+from firth.models.model import bound, longest
+from firth.objectives.tag import EXTRAS, Tag
+from firth.run.tagging.features import Features
+from firth.run.tagging.parts import named, rows_of
+from firth.weights.description import NAME, read_description
+
+HEADS = ("crf", "tags")
+ARRAYS = ("tokens", "segments", "mask", "word_mask", "first", *EXTRAS)
+LENGTH = 128  # words of a row, where no recipe says
+
+
+def is_tagger(source) -> bool:
+    """Whether a Firth directory or a workdir on this machine holds a model that tags words."""
+    path = Path(source)
+    if is_logistic(path):
+        return False
+    return (path / NAME).is_file() and bool(set(HEADS) & set(read_description(path)[0].heads))
+
+
+class Tagger:
+    """A model that gives words tags.
+
+    Attributes: labels, their names; columns, (word, tag) as its recipe names them, "" for the usual
+    ones. Raises FirthError for a model without a head for tags, or without their names.
+    """
+
+    def __init__(self, source, dtype: str | None = None):
+        self.encoder: Encoder = load(source, dtype=dtype)
+        saved = self.encoder.saved
+        head = next((head for head in HEADS if head in saved.heads), None)
+        if head is None or not saved.labels or saved.tokenizer_path is None:
+            raise FirthError(
+                f"{saved.source} gives words no tags; train it first: firth train --config "
+                "tagger.py --config.data.train=FILE --workdir DIR"
+            )
+        trained = recipe.read(Path(saved.source)) if saved.layout == "workdir" else {}
+        data = trained.get("data", {})
+        self.labels = saved.labels
+        self.columns = (data.get("text", ""), data.get("label", ""))
+        self.length = min(data.get("length", LENGTH), longest(saved.spec))
+        constrain = trained.get("objective", {}).get("constrain", True)
+        objective = Tag(crf=head == "crf", constrain=constrain, labels=saved.labels)
+        self._features = None
+        if places := saved.spec.get("features"):
+            self._features = Features(places, saved.spec.get("feature_layer", 0))
+        spec = saved.spec
+        absent = {"first"} if spec["family"] == "tagger" else set()
+        absent |= set() if spec.get("filters") else {"characters"}
+        absent |= set() if self._features else {"features"}
+        self._present = [name for name in ARRAYS if name not in absent]
+
+        def tags(model, *arrays):
+            batch = dict(zip(self._present, arrays, strict=True))
+            scores_BWC = objective.logits(model, batch, train=False)
+            return objective.decode(model, scores_BWC, batch["word_mask"])
+
+        key = ("tags", head, constrain, tuple(self._present))
+        self._run = self.encoder.program(key, lambda: bound(self.encoder.model, tags))
+
+    def __call__(self, sentences: Sentences, batch_size: int = 32) -> list[list[str]]:
+        """The tags of each sentence; entities in BIO."""
+        spec = self.encoder.saved.spec
+        rows = rows_of(sentences, self.encoder.tokenizer, spec, self.length)
+        if self._features:
+            rows.more["features"] = self._features(sentences)
+        view, columns = TagBuckets(rows, "first" in self._present), []
+        for batch in view.sequential(batch_size):
+            tags = self._run(self.encoder.params, *(batch[name] for name in self._present))
+            columns.append({k: batch[k] for k in ("example", "weight")} | {"tags": tags})
+        columns = [rows | {"tags": np.asarray(rows["tags"])} for rows in columns]
+        return sentences.split(named(columns, rows.words, self.labels))
+
+    def windows(self, sentences: Sentences, size: int = 2048) -> Iterator[tuple]:
+        """(number of the first sentence, tags of the sentences) of so many sentences at a time."""
+        for begin in range(0, len(sentences), size):
+            yield begin, self(part(sentences, begin, begin + size))
+
+
+def part(sentences: Sentences, begin: int, end: int) -> Sentences:
+    """The sentences from `begin` up to `end`."""
+    offsets = sentences.offsets[begin : end + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    return Sentences(
+        sentences.source,
+        sentences.words[first:last],
+        sentences.tags and sentences.tags[first:last],
+        offsets - first,
+        np.zeros(1, np.int64),
+        sentences.lines[first:last],
+    )
+
+
+def measure(labels: Sequence[str], sentences: Sentences, tags: list[list[str]]) -> dict:
+    """{"sentences", "words", "unknown_tags", "metrics", "by_type"} of tags against a file's.
+
+    `labels` are the model's; unknown_tags counts the words whose tag is none of them, which are
+    wrong. by_type is {} where the tags mark no entities.
+    """
+    gold = sentences.split(sentences.tags)
+    if marks_entities(set(sentences.tags)):
+        gold = [to_bio(one) for one in gold]
+    flat = list(itertools.chain(*gold))
+    metrics = metrics_of(labels)
+    return {
+        "sentences": len(sentences),
+        "words": len(flat),
+        "unknown_tags": sum(tag not in labels for tag in flat),
+        "metrics": score_tags(metrics, gold, tags),
+        "by_type": by_type(gold, tags) if "entity_f1" in metrics else {},
+    }

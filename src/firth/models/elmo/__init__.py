@@ -1,0 +1,1 @@
+"""ELMo: deep bidirectional language models over characters."""

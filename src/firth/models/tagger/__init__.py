@@ -1,0 +1,1 @@
+"""The bidirectional recurrent tagger, and the conditional random field above any encoder."""

@@ -1,0 +1,1 @@
+"""ELMo's objective: a language model each way, and its sampled softmax."""

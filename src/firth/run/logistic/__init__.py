@@ -1,0 +1,1 @@
+"""Training and measuring a logistic regression of texts."""

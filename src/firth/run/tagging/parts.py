@@ -1,0 +1,166 @@
+"""What a run of tagging has of its files: the task, words and their vectors, rows, and scores."""
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from firth.data.tagging.files import Sentences
+from firth.data.tagging.load import load_tagging
+from firth.data.tagging.metrics import overview, score_tags
+from firth.data.tagging.rows import TagBuckets, TaggedRows, in_pieces, in_words, word_ids
+from firth.data.tasks.task import Task
+from firth.errors import FirthError
+from firth.models.model import family
+from firth.models.word_vectors import formats
+from firth.run.tagging.features import Features
+from firth.tokenizers.base import Tokenizer
+from firth.tokenizers.load import load_tokenizer
+from firth.tokenizers.train_words import END, UNKNOWN, word_vocabulary
+from firth.weights.read import Saved
+
+
+@dataclasses.dataclass
+class Tagged:
+    """The parts of a run.
+
+    tokenizer: of words, or that of the weights. given: {word: vector} of data.vectors.
+    features: {split: [T, F]}, once `read_features` has read them. words: {split: where its rows
+    begin}, once `rows` has made them.
+    """
+
+    task: Task
+    splits: dict[str, Sentences]
+    tokenizer: Tokenizer
+    given: dict[str, np.ndarray]
+    features: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    words: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def read(cls, data, initial: Saved | None) -> "Tagged":
+        """Read the files of a data section; `initial` are weights to start from."""
+        task, splits = load_tagging(
+            {split: data[split] for split in ("train", "dev", "test")},
+            name=data.task,
+            word=data.text,
+            tag=data.label,
+            directory=data.dir,
+            dev_fraction=data.dev_fraction,
+        )
+        given = {}
+        if data.get("vectors"):
+            if not formats.is_file_name(data.vectors):
+                raise FirthError(
+                    f"data.vectors={data.vectors}: expected a file of word vectors, whose name "
+                    f"ends in {', '.join(formats.ENDINGS)}; firth convert makes one of a run"
+                )
+            given = dict(zip(*formats.read(Path(data.vectors)), strict=True))
+        if initial is None:
+            tokenizer = vocabulary(splits["train"].words, given)
+        elif path := data.tokenizer or initial.tokenizer_path:
+            tokenizer = load_tokenizer(path)
+        else:
+            raise FirthError("set data.tokenizer, or init_from to weights that come with one")
+        return cls(task, splits, tokenizer, given)
+
+    def read_features(self, spec: dict, cache: Path | None) -> None:
+        """Set `spec["feature_size"]`, and compute or read the vectors that model.features gives."""
+        if not spec.get("features"):
+            return
+        encoder = Features(spec["features"], spec.get("feature_layer", 0))
+        spec["feature_size"] = encoder.size
+        for split, sentences in self.splits.items():
+            if cache is None:
+                self.features[split] = encoder(sentences)
+            else:
+                self.features[split] = encoder.kept(cache.parent / "features", sentences)
+
+    def rows(self, spec: dict, length: int, seed: int) -> dict[str, TagBuckets]:
+        """The view of each split; rows of train know their rare words."""
+        found = {}
+        for split, sentences in self.splits.items():
+            rows = rows_of(sentences, self.tokenizer, spec, length)
+            more = dict(rows.more)
+            if split in self.features:
+                more["features"] = self.features[split]
+            if split == "train" and spec["family"] == "tagger":
+                more["rare"] = self._rare(rows.tokens)
+            numbers = {label: i for i, label in enumerate(self.task.labels)}
+            labels = np.array([numbers[tag] for tag in sentences.tags], np.int32)
+            rows = dataclasses.replace(rows, more=more, labels=labels)
+            self.words[split] = rows.words
+            found[split] = TagBuckets(rows, spec["family"] != "tagger", seed)
+        return found
+
+    def _rare(self, ids: np.ndarray) -> np.ndarray:
+        """Bool [T]: words that occur once and have no given vector."""
+        rare = np.bincount(ids, minlength=self.tokenizer.vocab_size) == 1
+        rare[[n for word in self.given if (n := self.tokenizer.id(word)) is not None]] = False
+        return rare[ids]
+
+    def initial(self, model, seed: int) -> dict:
+        """Random parameters with the given vectors in their places; {} without such.
+
+        Raises FirthError for vectors of another width than the model's.
+        """
+        if not self.given:
+            return {}
+        width = len(next(iter(self.given.values())))
+        if width != model.encoder.config.embedding_size:
+            raise FirthError(
+                f"data.vectors has vectors of {width} numbers, but model.embedding_size="
+                f"{model.encoder.config.embedding_size}; set it to {width}"
+            )
+        tokens = np.zeros((1, 8), np.int32)
+        params = jax.device_get(jax.jit(model.init)(jax.random.key(seed), tokens))["params"]
+        table = np.array(params["encoder"]["word"]["embedding"])
+        for word, vector in self.given.items():
+            table[self.tokenizer.id(word)] = vector
+        params["encoder"]["word"]["embedding"] = table
+        return params
+
+    def overview(self) -> list[str]:
+        """Lines to read before the run."""
+        unseen = {}
+        if self.tokenizer.kind == "word":
+            for split, sentences in self.splits.items():
+                ids = word_ids(sentences.words, self.tokenizer)
+                unseen[split] = float(np.mean(ids == self.tokenizer.unk_id))
+        return overview(self.task, self.splits, unseen)
+
+    def score(self, split: str, columns: list[dict]) -> tuple[dict, list[list[str]]]:
+        """(metrics, tags of each sentence) from the outputs of the batches of a split."""
+        sentences = self.splits[split]
+        tags = sentences.split(named(columns, self.words[split], self.task.labels))
+        return score_tags(self.task.metrics, sentences.split(sentences.tags), tags), tags
+
+
+def named(columns: list[dict], words: np.ndarray, labels: tuple[str, ...]) -> list[str]:
+    """The tags of all words of a file from outputs {example, weight, tags} of batches of rows."""
+    found = [""] * int(words[-1])
+    for rows in columns:
+        for row in np.flatnonzero(rows["weight"]):
+            begin, end = words[rows["example"][row] :][:2]
+            found[begin:end] = [labels[i] for i in rows["tags"][row, : end - begin]]
+    return found
+
+
+def rows_of(sentences: Sentences, tokenizer: Tokenizer, spec: dict, length: int) -> TaggedRows:
+    """Rows of words for the tagger, of pieces for other families."""
+    if spec["family"] == "tagger":
+        size = spec.get("word_length", 24) if spec.get("filters", 30) else 0
+        return in_words(sentences, tokenizer, length, size)
+    return in_pieces(sentences, tokenizer, length, family(spec["family"]).SPECIAL_TOKENS)
+
+
+def vocabulary(words: list[str], given) -> Tokenizer:
+    """The words that have a vector, then those of train in small letters, the frequent ones first.
+
+    A word of train that has a vector, as it is or in small letters, has no second entry.
+    """
+    counts = Counter(word.lower() for word in words if word not in given)
+    own = sorted((w for w in counts if w not in given), key=lambda word: (-counts[word], word))
+    special = (UNKNOWN, END)
+    return word_vocabulary([*special, *(w for w in (*given, *own) if w not in special)])

@@ -1,0 +1,1 @@
+"""ELMo in its released layout: options.json and weights.hdf5."""

@@ -1,0 +1,1 @@
+"""Weights for another vocabulary than their own."""
