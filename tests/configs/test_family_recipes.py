@@ -110,9 +110,7 @@ def shapes_of(name, vocab=30522, *overrides):
     config = recipe.read_recipe(name)
     for field, value in overrides:
         config[field].update(value)
-    scans = not name.startswith(
-        ("awd_lstm", "char_cnn_lstm", "melis", "rhn")
-    )  # whose layers differ
+    scans = not name.startswith(("awd_lstm", "char_", "melis", "rhn"))  # whose layers differ
     spec = dict(config.model) | dict(vocab_size=vocab, scan=scans)
     if "pad_id" in spec:
         spec["pad_id"] = 1

@@ -89,3 +89,6 @@ def test_what_has_no_words_to_move_is_refused(pair, tmp_path):
     classes = saved.spec | {"class_sizes": (3, 4)}
     with pytest.raises(FirthError, match="divides its words into classes by frequency"):
         transfer_vocabulary(dataclasses.replace(saved, spec=classes), new)
+    spelt = saved.spec | {"words": "a b c"}
+    with pytest.raises(FirthError, match="spells the words of its own vocabulary"):
+        transfer_vocabulary(dataclasses.replace(saved, spec=spelt), new)

@@ -26,7 +26,7 @@ def transfer_vocabulary(saved: Saved, tokenizer: Tokenizer) -> Saved:
     A special token of another name is found by its role. A word that the weights lack gets the mean
     of all rows, in the embeddings, in a softmax of its own and in the biases. A tied softmax is the
     embeddings. Raises FirthError for weights without a tokenizer, for a softmax with classes of
-    words, and where no word is in both.
+    words, for a model that spells its words, and where no word is in both.
     """
     own = saved.tokenizer()
     if own is None:
@@ -35,6 +35,11 @@ def transfer_vocabulary(saved: Saved, tokenizer: Tokenizer) -> Saved:
         raise FirthError(
             f"{saved.source} divides its words into classes by frequency, which are no other "
             "vocabulary's; set transfer_vocabulary=False"
+        )
+    if saved.spec.get("words"):
+        raise FirthError(
+            f"{saved.source} spells the words of its own vocabulary and has no rows for them to "
+            "move; set transfer_vocabulary=False"
         )
     rows_W = np.array([_find(own, tokenizer, token) for token in tokenizer.vocab])
     known_W = rows_W >= 0
