@@ -36,9 +36,10 @@ def places(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lstm(places):
     """The workdir of a character LSTM after a few steps."""
-    fields = [f"--config.data.store={places / 'train'}", "--config.steps=12"]
-    fields += [f"--config.data.heldout_store={places / 'valid'}", "--config.eval.every=6"]
-    fields += ["--config.batch_size=8", "--config.eval.batch_size=1", "--config.curves=False"]
+    fields = [f"--config.data.store={places / 'train'}", "--config.steps=120"]
+    fields += [f"--config.data.heldout_store={places / 'valid'}", "--config.eval.every=60"]
+    fields += ["--config.batch_size=8", "--config.eval.batch_size=8", "--config.curves=False"]
+    fields += ["--config.schedule.lr=0.02"]
     train(recipe.read_recipe("char_lstm.py:tiny,length=8", fields), places / "lstm")
     return places / "lstm"
 
@@ -88,7 +89,7 @@ def test_documents_are_starts_where_no_ends_are_added(tmp_path):
 
 
 def test_bits_are_those_of_every_character_but_the_first(places, lstm):
-    results = evaluate(lstm, None, ["--config.eval.batches=100000"])
+    results = evaluate(lstm, None, ["--config.eval.batch_size=1", "--config.eval.batches=100000"])
     encoder = firth.load(lstm)
     tokens = np.asarray(open_store(places / "valid").tokens, np.int32)[None]
     bound = encoder.model.bind({"params": encoder.params})
@@ -104,7 +105,7 @@ def test_bits_of_words_are_not_called_those_of_characters(tmp_path):
     arguments += ["--output", str(tmp_path / "store"), "--train-tokenizer=word", "--workers=1"]
     assert cli.main(["prepare", *arguments, "--sentences=line"]) == 0
     fields = [f"--config.data.{name}={tmp_path / 'store'}" for name in ("store", "heldout_store")]
-    fields += ["--config.steps=1", "--config.batch_size=8", "--config.eval.batch_size=1"]
+    fields += ["--config.steps=1", "--config.batch_size=8", "--config.eval.batch_size=8"]
     fields += ["--config.curves=False"]
     results = train(recipe.read_recipe("lstm.py:tiny,length=4", fields), tmp_path / "run")
     assert "heldout/lm_loss" in results and "heldout/bits_per_character" not in results

@@ -117,18 +117,18 @@ def encode(model, tokens, memory=None):
     return model.encoder(tokens, None, None, memory=memory)
 
 
-# Characters 51 + 3: section 4.1 and the marks. LSTMs of 4 (in + D + 1) D with one bias.
+# 51 characters: table 1, the marks and padding among them. LSTMs of 4 (in + D + 1) D with one bias.
 SIZES = {
-    "small": (5.3, 54 * 15 + 34_650 + 552_300 + 991_200 + 721_200 + 3_010_000),
-    "large": (19.4, 54 * 15 + 77_600 + 4_844_400 + 4_552_600 + 3_382_600 + 6_510_000),
+    "small": (5.3, 51 * 15 + 34_650 + 552_300 + 991_200 + 721_200 + 3_010_000),
+    "large": (19.4, 51 * 15 + 77_600 + 4_844_400 + 4_552_600 + 3_382_600 + 6_510_000),
 }
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_parameters_are_those_of_a_hand_count_and_the_paper(size):
-    letters = [chr(ord("a") + i) for i in range(49)]  # and two marks of special tokens
+    letters = [chr(ord("a") + i) for i in range(46)]  # and two marks of special tokens
     words = ["<unk>", "<eos>", *letters]
-    words += [f"{letters[i % 49]}{letters[i // 49 % 49]}{letters[i // 2401]}" for i in range(9949)]
+    words += [f"{letters[i % 46]}{letters[i // 46 % 46]}{letters[i // 2116]}" for i in range(9952)]
     spec = dict(family="char_cnn_lstm", vocab_size=10_000, words=" ".join(words))
     model = create(spec | char_cnn_lstm.size(size), ("lm",))
     shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
@@ -142,7 +142,7 @@ def test_the_penn_treebank_has_as_many_characters_as_the_paper_says(shared_data)
         words = dict.fromkeys(file.read().split())
     table, count = spell(" ".join(dict.fromkeys(["<unk>", "<eos>", *words])), 6)
     assert len(table) == 10_000
-    assert count - 3 == 51  # Kim et al., table 1
+    assert count == 51  # Kim et al., table 1: the marks and padding are among them
 
 
 def test_parameters_begin_as_in_the_paper():
@@ -150,7 +150,8 @@ def test_parameters_begin_as_in_the_paper():
     params = jit(model.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))["params"]
     for path, leaf in jax.tree.leaves_with_path(params):
         middle = -2.0 if "carry" in str(path) and "bias" in str(path) else 0.0
-        assert 0.03 < np.abs(np.asarray(leaf) - middle).max() <= 0.05, path
+        largest = np.abs(np.asarray(leaf) - middle).max()
+        assert (0.03 if leaf.size > 8 else 0.0) < largest <= 0.05, path
     model, params = made()
     table = params["encoder"]["words"]["embedding"]
     out = jit(lambda p: model.apply({"params": p}, np.array([[2]]), method=encode))(params)
