@@ -82,6 +82,12 @@ ROWS = {
     "lstm-small": Row("LSTM, small", "114.5, Zaremba et al. 2014", "lstm.py:small", long=True),
     "lstm-medium": Row("LSTM, medium", "82.7, Zaremba et al. 2014", "lstm.py:medium", long=True),
     "lstm-large": Row("LSTM, large", "78.4, Zaremba et al. 2014", "lstm.py:large", long=True),
+    "char-cnn-lstm": Row(
+        "LSTM of words from characters, small",
+        "92.3, Kim et al. 2016",
+        "char_cnn_lstm.py:small",
+        long=True,
+    ),
     "rhn": Row("recurrent highways, depth 10", "65.4, Zilly et al. 2017", "rhn.py", long=True),
     "melis-10m": Row("LSTM of 10 M", "59.6, Melis et al. 2018", "melis.py:10m_d1", long=True),
     "melis-24m": Row("4 LSTMs of 24 M", "58.3, Melis et al. 2018", "melis.py:24m_d4", long=True),

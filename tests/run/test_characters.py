@@ -139,3 +139,5 @@ def test_what_is_generated_looks_like_the_text(model, request, capsys):
     assert cli.main(arguments) == 0  # without a prompt a line begins
     text = capsys.readouterr().out
     assert "<eos>" not in text and len(text) > 40
+    assert cli.main([*arguments, "--prompt", "\n"]) == 0
+    assert capsys.readouterr().out.strip() == text.strip()

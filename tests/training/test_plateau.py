@@ -17,6 +17,9 @@ from firth.training.plateau import Averaging, Drop, Halving, Policy, create_poli
 LOSSES = np.random.default_rng(0).gamma(20, 0.05, (8, 30)).cumsum(1)[:, ::-1] ** 0.1
 
 
+DECAYS = dict(plateau=dict(name="perplexity"), eval=dict(every=5))
+
+
 def follow(policy, losses, steps=0):
     """(params, own) after each evaluation; step t adds t to the parameters that are trained."""
     params = {"w": jnp.zeros(2)}
@@ -70,6 +73,22 @@ def test_halving_is_that_of_rnnlm():
         assert seen == expected
         ends.add(len(seen))
     assert len(ends) > 4
+
+
+def test_the_rate_is_halved_where_perplexity_falls_by_little():
+    """Kim et al. 2016, section 4.1, written out: it never ends, and a bad epoch may be the best."""
+    perplexities = 100 + np.random.default_rng(0).normal(0, 1.5, 30).cumsum()
+    rates = [1.0]
+    for before, now in itertools.pairwise(perplexities):
+        rates.append(rates[-1] * (1.0 if before - now > 1 else 0.5))
+    policy = create_policy(ml_collections.ConfigDict(DECAYS))
+    own = policy.init({})
+    for rate, perplexity in zip(rates, perplexities, strict=True):
+        _, own = policy.after_evaluation(own, {}, jnp.float32(np.log(perplexity)))
+        assert policy.factor(own) == rate and not own["stopped"]
+    assert 3 < -np.log2(rates[-1]) < 27
+    _, own = policy.after_evaluation(own, {}, jnp.float32(np.nan))
+    assert policy.factor(own) == rates[-1] / 2
 
 
 def test_a_loss_that_is_not_finite_has_risen():
