@@ -79,10 +79,9 @@ def test_its_words_stay_with_the_weights(whole):
     assert encoder.saved.spec["words"].split(" ") == encoder.tokenizer.vocab
 
 
-def test_a_vocabulary_of_pieces_is_refused(store, tmp_path, capsys):
-    arguments = ["--config=char_cnn_lstm.py:tiny", f"--workdir={tmp_path / 'run'}"]
-    fields = (f"--config.data.store={store}", f"--config.data.heldout_store={store}")
-    assert main(["train", *arguments, *fields]) == 2
+def test_a_vocabulary_of_pieces_is_refused(folder, store, tmp_path, capsys):
+    pieces = {"data.store": store, "data.heldout_store": store}
+    assert main(command(folder, tmp_path / "run", **pieces)) == 2
     assert "the tokens of this wordpiece tokenizer are not words" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
