@@ -99,7 +99,8 @@ def measure(work: Path, name: str, row: Row) -> dict:
     if row.counted:
         fields |= {"data.ends": "none", "model.discount_fallback": FALLBACK}
     else:
-        fields |= {"data.heldout_store": work / "test"}
+        # The last step is measured, not the one that is best on the held-out text.
+        fields |= {"data.heldout_store": work / "test", "checkpoint.best": ""}
     workdir = work / name
     call("train", f"--config={row.recipe}", f"--workdir={workdir}", *flags(fields))
     entry = {"seconds": round(time.time() - began)}
