@@ -85,8 +85,9 @@ def extra(argv: list[str]) -> list[str]:
     fields |= {"data.loader": "thread"}
     if "finetune.py" in whole or "ulmfit.py:classifier" in whole:
         fields |= {"data.length": 32}  # one length to compile
-    else:
-        fields |= {"steps": 6, "data.heldout": 0.2, "eval.batches": 1, "eval.every": 3}
+    elif "tagger.py" not in whole:
+        fields |= {"steps": 6, "eval.batches": 1, "eval.every": 3}
+        fields |= {"data.heldout": 0.2} if "data.heldout=0.0" not in whole else {}
         fields |= {"until": 4} if "until=" in whole else {}
         fields |= {"data.length": 32} if "length=" not in whole else {}
     return [f"--config.{name}={value}" for name, value in fields.items()]
