@@ -8,9 +8,10 @@
         --config.data.heldout_store=valid/
     firth generate --model runs/char --prompt "ROMEO:" --tokens 500 --temperature 0.8
 
-Arguments: `char_lstm.py:SIZE[,length=N][,characters=N]`. SIZE is tiny, small or medium; `length` is
-that of a window in training; `characters` are those of the text that is trained on, from which
-epochs are counted: 1,003,854 in the first nine tenths of Tiny Shakespeare.
+Arguments: `char_lstm.py:SIZE[,length=N][,rows=N][,characters=N]`. SIZE is tiny, small or medium;
+`length` is that of a window in training; `rows` are the parts of the text that are read side by
+side; `characters` are those of the text that is trained on, from which epochs are counted:
+1,003,854 in the first nine tenths of Tiny Shakespeare.
 
 The vocabulary has every character of the text, the line end and both cases. The measure is
 `bits_per_character`, base-2 logarithms a character, line ends included.
@@ -28,7 +29,6 @@ from firth.configs import common
 from firth.errors import FirthError
 from firth.recipe import parse_arg
 
-ROWS = 32
 # size -> (layers, hidden size, epochs, dropout)
 SIZES = {
     "tiny": (1, 128, 5, 0.0),
@@ -38,12 +38,12 @@ SIZES = {
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="small", length=64, characters=common.TINY_SHAKESPEARE)
+    arg = parse_arg(arg, size="small", length=64, rows=32, characters=common.TINY_SHAKESPEARE)
     if arg.size not in SIZES:
         raise FirthError(f"there is no size {arg.size!r}; choose one of {', '.join(SIZES)}")
     layers, width, epochs, dropout = SIZES[arg.size]
-    epoch = max((arg.characters // ROWS - 1) // arg.length, 1)  # steps
-    c = common.pretraining(steps=epochs * epoch, batch_size=ROWS)  # rows are streams
+    epoch = max((arg.characters // arg.rows - 1) // arg.length, 1)  # steps
+    c = common.pretraining(steps=epochs * epoch, batch_size=arg.rows)  # rows are streams
 
     c.model = common.execution(
         family="lstm",
@@ -84,6 +84,6 @@ def get_config(arg=None):
     )
     c.schedule = dict(name="gpt_warmup_cosine", lr=0.003, warmup=0.02)
 
-    c.eval.update(every=epoch, batch_size=ROWS, batches=1000)
+    c.eval.update(every=epoch, batch_size=arg.rows, batches=1000)
     c.checkpoint.update(every=0, best="heldout/lm_loss", best_mode="min")
     return c
