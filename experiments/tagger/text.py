@@ -1,4 +1,4 @@
-"""Sentences of the Wikipedia sample with their case, tokens divided by spaces: a text to pretrain on.
+"""Sentences of the Wikipedia sample to pretrain on: with case, tokens divided by spaces.
 
     python experiments/tagger/text.py --data ../shared/data --output wiki.txt --test wiki-test.txt
 
@@ -25,16 +25,19 @@ def main():
     parser.add_argument("--test", required=True)
     args = parser.parse_args()
     source, counts = Path(args.data) / "wikipedia_en_sample" / "articles.jsonl.xz", [0, 0]
-    with lzma.open(source, "rt") as articles, open(args.output, "w") as train:
-        with open(args.test, "w") as test:
-            for number, article in enumerate(articles):
-                held_out = number % TEST == 0
-                for paragraph in json.loads(article)["text"].split("\n"):
-                    for sentence in split_sentences(paragraph):
-                        tokens = TOKEN.findall(sentence)
-                        if SHORTEST <= len(tokens) <= LONGEST:
-                            (test if held_out else train).write(" ".join(tokens) + "\n")
-                            counts[held_out] += len(tokens)
+    with (
+        lzma.open(source, "rt") as articles,
+        open(args.output, "w") as train,
+        open(args.test, "w") as test,
+    ):
+        for number, article in enumerate(articles):
+            held_out = number % TEST == 0
+            for paragraph in json.loads(article)["text"].split("\n"):
+                for sentence in split_sentences(paragraph):
+                    tokens = TOKEN.findall(sentence)
+                    if SHORTEST <= len(tokens) <= LONGEST:
+                        (test if held_out else train).write(" ".join(tokens) + "\n")
+                        counts[held_out] += len(tokens)
     print(f"{args.output}: {counts[0]:,} tokens; {args.test}: {counts[1]:,}")
 
 
