@@ -126,7 +126,7 @@ def test_a_task_has_train_and_dev_with_answers(tmp_path):
     files = {"train": "train.json", "dev": "train.json", "test": ""}
     task, splits = load_answering(files, directory=str(tmp_path), unanswerable=True)
     assert task.main_metric == "f1" and "best_f1_threshold" in task.metrics
-    found = baselines(task, splits, unanswerable=True)
+    found = baselines(splits, unanswerable=True)
     assert found.keys() == {"dev"} and found["dev"].metrics == {"f1": 1 / 3, "exact": 1 / 3}
     lines = overview(splits, dict.fromkeys(splits, (20, 2, 8)))
     assert lines[1] == (
@@ -151,7 +151,7 @@ def test_the_baseline_of_a_task_with_answers_is_the_whole_context(tmp_path):
         {"train": str(tmp_path / "a.json"), "dev": "a.json"} | {"dev": str(tmp_path / "a.json")}
     )
     assert task.metrics == ("f1", "exact")
-    found = baselines(task, splits, unanswerable=False)["dev"]
+    found = baselines(splits, unanswerable=False)["dev"]
     np.testing.assert_allclose(list(found.metrics.values()), [2 * 1 / 4, 0])
 
 

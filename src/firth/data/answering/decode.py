@@ -4,6 +4,7 @@ Devlin et al. 2019, section 4.2 and 4.3, and BERT's run_squad.py. S spans.
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -98,7 +99,7 @@ def decode(
     first_W = np.searchsorted(windows.question, np.arange(len(questions) + 1)).tolist()
     return [
         _decode(questions, windows, logits, n, range(begin, end), longest, best)
-        for n, (begin, end) in enumerate(zip(first_W, first_W[1:], strict=False))
+        for n, (begin, end) in enumerate(itertools.pairwise(first_W))
     ]
 
 
@@ -112,8 +113,8 @@ def _decode(questions, windows, logits, number: int, own: range, longest, best) 
         inner_T2 = row_L2[first : first + size]
         if not (np.isfinite(inner_T2).all() and np.isfinite(row_L2[null]).all()):
             raise FirthError(
-                f"{questions.source}: question {questions.ids[number]!r}: the model's output is not "
-                "finite; it has diverged"
+                f"{questions.source}: question {questions.ids[number]!r}: what the model gives is "
+                "not finite; it has diverged"
             )
         nulls.append(Span("", -1, -1, float(row_L2[null, 0]), float(row_L2[null, 1])))
         at = int(windows.contexts[number] + windows.begin[w])
@@ -161,30 +162,40 @@ def best_spans(logits_T2, spans_T2, begins_T, longest: int, best: int) -> list[t
     return [(s // reach, s // reach + s % reach) for s in chosen]
 
 
-def write_official(
-    path: Path,
-    ids: Sequence[str],
-    answered: Sequence[Answered],
-    threshold: float | None,
-    *,
-    ranked: bool = True,
-) -> list[Path]:
-    """Write the files of SQuAD's scripts and of BERT's: {id: answer} at `path`, and beside it
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """The answers to questions, by their ids; `threshold` is as for `Answered.answer`."""
 
-    nbest_<name>: {id: [{"text", "probability", "start_logit", "end_logit"}, ...]}, where `ranked`;
-    null_odds_<name>: {id: odds}, unless `threshold` is None. Returns their paths.
-    """
-    pairs = list(zip(ids, answered, strict=True))
-    found: dict[Path, Mapping] = {path: {n: one.answer(threshold).text for n, one in pairs}}
-    if ranked:
-        found[path.with_name(f"nbest_{path.name}")] = {
-            n: ranked_json(one, threshold) for n, one in pairs
-        }
-    if threshold is not None:
-        found[path.with_name(f"null_odds_{path.name}")] = {n: one.null_odds for n, one in pairs}
-    for place, whole in found.items():
-        write_text(place, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
-    return list(found)
+    ids: Sequence[str]
+    answered: Sequence[Answered]
+    threshold: float | None
+
+    def texts(self, threshold: float | None) -> dict[str, str]:
+        """{id: answer} by another threshold."""
+        return {n: one.answer(threshold).text for n, one in self._pairs()}
+
+    def odds(self) -> dict[str, float]:
+        """{id: the odds of no answer}."""
+        return {n: one.null_odds for n, one in self._pairs()}
+
+    def write(self, path: Path, *, ranked: bool = True) -> list[Path]:
+        """Write the files of SQuAD's scripts and of BERT's: {id: answer} at `path`, and beside it
+
+        nbest_<name>: {id: [{"text", "probability", "start_logit", "end_logit"}, ...]}, where
+        `ranked`; null_odds_<name>: {id: odds}, unless the threshold is None. Returns their paths.
+        """
+        found: dict[Path, Mapping] = {path: self.texts(self.threshold)}
+        if ranked:
+            listed = {n: ranked_json(one, self.threshold) for n, one in self._pairs()}
+            found[path.with_name(f"nbest_{path.name}")] = listed
+        if self.threshold is not None:
+            found[path.with_name(f"null_odds_{path.name}")] = self.odds()
+        for place, whole in found.items():
+            write_text(place, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+        return list(found)
+
+    def _pairs(self) -> list[tuple[str, Answered]]:
+        return list(zip(self.ids, self.answered, strict=True))
 
 
 def ranked_json(one: Answered, threshold: float | None, most: int = BEST) -> list[dict]:

@@ -58,11 +58,8 @@ def load_answering(
     return task, splits
 
 
-def baselines(
-    task: Task, splits: Mapping[str, Questions], unanswerable: bool
-) -> dict[str, Baseline]:
+def baselines(splits: Mapping[str, Questions], unanswerable: bool) -> dict[str, Baseline]:
     """The baseline of each split with answers, but train."""
-    del task
     return {
         name: baseline(questions, unanswerable)
         for name, questions in splits.items()
