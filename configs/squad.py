@@ -45,8 +45,8 @@ Departures from the papers and their code:
   after BERT are as their code has them.
 - No drop after the warm-up: the rate goes on from its peak. BERT's falls to where it would be
   without a warm-up, a tenth lower.
-- One rate: RoBERTa, ELECTRA and XLNet state theirs for large models, or a rate for each size; here
-  a recipe has one, and the others are an override away.
+- One rate: RoBERTa and XLNet state the settings of their large models. Those are here for every
+  size; others are an override away.
 - Decay of layers: XLNet's code scales gradients, which Adam scales back. Here rates are scaled.
 - Rows of 384: RoBERTa's paper gives no length and no stride; these are BERT's. DistilBERT's gives
   nothing but its dropout.
@@ -57,9 +57,9 @@ from firth.errors import FirthError
 from firth.recipe import parse_arg, suggest, with_fields
 
 VERSIONS = ("v1", "v2")
-# What a family's paper has other than BERT's, for both versions or (v1, v2).
+# What a family's paper has other than BERT's, for both versions or by version.
 FAMILIES = {
-    "bert": {"batch_size": (32, 48), "epochs": (3.0, 2.0)},
+    "bert": {"batch_size": {"v1": 32, "v2": 48}, "epochs": {"v1": 3.0, "v2": 2.0}},
     "roberta": {
         "batch_size": 48,
         "epochs": 2.0,
@@ -72,15 +72,15 @@ FAMILIES = {
     },
     "albert": {
         "batch_size": 48,
-        "steps": (3649, 8144),
+        "steps": {"v1": 3649, "v2": 8144},
         "model.dropout": 0.0,
         "model.attention_dropout": 0.0,
         "model.classifier_dropout": 0.1,
-        "data.length": (384, 512),
+        "data.length": {"v1": 384, "v2": 512},
         "optimizer.bias_correction": False,
         "schedule.name": "albert_poly",
-        "schedule.lr": (5e-5, 3e-5),
-        "schedule.warmup": (365, 814),
+        "schedule.lr": {"v1": 5e-5, "v2": 3e-5},
+        "schedule.warmup": {"v1": 365, "v2": 814},
     },
     "electra": {
         "epochs": 2.0,
@@ -100,8 +100,8 @@ FAMILIES = {
         "schedule.warmup": 1000,
     },
     "distilbert": {
-        "batch_size": (32, 48),
-        "epochs": (3.0, 2.0),
+        "batch_size": {"v1": 32, "v2": 48},
+        "epochs": {"v1": 3.0, "v2": 2.0},
         "model.classifier_dropout": 0.1,
     },
 }
@@ -114,15 +114,14 @@ def changes_of(version: str, family: str, size: str) -> dict:
 
     Raises FirthError for a version, family or size without settings of its own.
     """
-    for name, value, known in (
-        ("version", version, VERSIONS),
-        ("family", family, FAMILIES),
-        ("size", size, SIZES),
-    ):
-        if value not in known:
-            raise FirthError(f"squad.py: {name}={value!r} is unknown{suggest(value, known)}")
+    if version not in VERSIONS:
+        raise FirthError(f"squad.py: version={version!r} is unknown{suggest(version, VERSIONS)}")
+    if family not in FAMILIES:
+        raise FirthError(f"squad.py: family={family!r} is unknown{suggest(family, FAMILIES)}")
+    if size not in SIZES:
+        raise FirthError(f"squad.py: size={size!r} is unknown{suggest(size, SIZES)}")
     changes = {
-        field: value[VERSIONS.index(version)] if isinstance(value, tuple) else value
+        field: value[version] if isinstance(value, dict) else value
         for field, value in FAMILIES[family].items()
     }
     if family == "electra":
