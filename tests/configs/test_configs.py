@@ -106,6 +106,7 @@ def test_every_shipped_recipe_is_tested_here():
         "rhn.py",
         "rnn.py",
         "roberta.py",
+        "squad.py",
         "tagger.py",
         "transformer_xl.py",
         "ulmfit.py",

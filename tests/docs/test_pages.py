@@ -16,7 +16,7 @@ from firth.recipe import OWN_RUNS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index", "pretrain", "finetune", "predict", "adapt", "vectors", "look", "recipes")
-PAGES += ("devices", "storage", "plan", "lineage")
+PAGES += ("devices", "storage", "plan", "lineage", "questions")
 README = "README"  # runs on what the quick start left
 # Pages without a command that is to be run here; the blocks of the last two run elsewhere.
 READ = ("coming-from", "results", "errors", "map", "departures", "api", "tpu", "extending")
@@ -85,7 +85,7 @@ def extra(argv: list[str]) -> list[str]:
     fields |= {"data.loader": "thread"}
     if "finetune.py" in whole or "ulmfit.py:classifier" in whole:
         fields |= {"data.length": 32}  # one length to compile
-    elif "tagger.py" not in whole:
+    elif not any(name in whole for name in ("tagger.py", "squad.py")):
         fields |= {"steps": 6, "eval.batches": 1, "eval.every": 3}
         fields |= {"data.heldout": 0.2} if "data.heldout=0.0" not in whole else {}
         fields |= {"until": 4} if "until=" in whole else {}

@@ -104,7 +104,9 @@ def make_places(folder: Path, store: Path) -> dict[str, Path]:
     linear = Logistic(Features(), 1, "counts", ["word:good"], ("neg", "pos"), *arrays)
     logistic_files.save(linear, folder / "linear")
     make_tagger(folder / "tagger")
+    make_answerer(folder / "answerer", tokenizer)
     names = ("run", "seeds", "published", "firth", "causal", "mute", "empty", "linear", "tagger")
+    names += ("answerer",)
     places = {name: folder / name for name in names}
     return places | {
         "store": store,
@@ -121,6 +123,14 @@ def make_tagger(folder: Path):
     model = create(spec, ("crf",), len(labels))
     files = (random_params(model), folder, "firth", ("float32",), folder.with_name("words"))
     write_firth(folder, Saved(spec, ("crf",), len(labels), labels, False, *files))
+
+
+def make_answerer(folder: Path, tokenizer: Path):
+    """A Firth directory of a model that answers questions, with random parameters."""
+    spec = complete_spec({"family": "bert", "vocab_size": 200} | BODY, "")
+    params = random_params(create(spec, ("answer",)))
+    files = (params, folder, "firth", ("float32",), tokenizer)
+    write_firth(folder, Saved(spec, ("answer",), 2, None, False, *files))
 
 
 class _Words:

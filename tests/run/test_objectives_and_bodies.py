@@ -14,6 +14,7 @@ from firth.run.outline import outline
 CAUSAL = ("transformer_xl", "gpt", "gpt2", "lstm", "rnn", "awd_lstm", "rhn", "feedforward")
 CAUSAL += ("char_cnn_lstm",)
 TINY = {"bert": "bert.py:tiny,view=packed,length=32", "xlnet": "xlnet.py:tiny,length=32"}
+HOMES = {"squad": "squad.py:v1,init=x"}
 TINY |= {"electra": "electra.py:tiny,sharing=embeddings"}
 
 
@@ -32,6 +33,8 @@ def reason(family: str, objective: str) -> str:
         return "has no task; use finetune.py"
     if objective == "tag":
         return "has no such task; use tagger.py"
+    if objective == "answer":
+        return "has no such task; use squad.py"
     if family in CAUSAL:
         sees = f"cannot train model.family='{family}', which sees only the tokens before each"
         return "" if objective == "clm" else f"{sees}.*use objective.name=clm"
@@ -49,8 +52,8 @@ def test_a_pair_builds_or_says_why_not(family, objective):
     config = tiny(family)
     if config.objective.name != objective:
         home = RECIPES[objective].removesuffix(".py")
-        labelled = home in ("finetune", "tagger")
-        shown = recipe.read_recipe(f"{home}.py:init=x") if labelled else tiny(home)
+        labelled = home in ("finetune", "tagger", "squad")
+        shown = recipe.read_recipe(HOMES.get(home, f"{home}.py:init=x")) if labelled else tiny(home)
         with config.unlocked():
             config.objective = shown.objective
             config.data = config.data if labelled else shown.data

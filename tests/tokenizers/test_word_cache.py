@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from firth.tokenizers.load import load_tokenizer, train_tokenizer
-from firth.tokenizers.word_cache import CachedTokenizer
+from firth.tokenizers.word_cache import CachedTokenizer, SpanTokenizer
 
 WORDS = """the vase broke. “Quoted” café cafe\u0301 \u0301 中文字 don't 'tis a\tb c U.S. 3.14 [MASK]
 <mask> ##s x\u00a0y \x00 ﬁne a\u3000b \u200d 😀 \ufdd0 \ufffd x\x1cy naïve \t""".replace("\n", " ")
@@ -87,3 +87,27 @@ def test_each_word_is_encoded_once_and_memory_stays_bounded():
     for n in range(200):
         cached.encode_flat([" ".join(f"w{n}x{k}" for k in range(50))])
         assert len(cached._numbers) < 500
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert-base-cased-vocab.txt",
+        "roberta-base-vocab.json",
+        "xlnet-base-cased-spiece.model",
+        "t5-small-tokenizer.json",
+    ],
+)
+def test_same_characters_as_the_tokenizer(shared_data, name):
+    tokenizer = load_tokenizer(shared_data(f"vocabs/{name}"))
+    cached = SpanTokenizer(tokenizer, memory=20_000)
+    several = (texts_of(WORDS, 400, seed) for seed in range(3))
+    for texts in (*several, [], [""], ["", "vase", "", " ", "a vase"], ["x\u00a0", "\t", " \t"]):
+        ids, spans, lengths = cached.encode_spans(texts)
+        expected = tokenizer.encode(texts)
+        assert lengths.tolist() == [len(one.ids) for one in expected]
+        ends = np.cumsum(lengths)
+        for one, begin, end in zip(expected, ends - lengths, ends, strict=True):
+            np.testing.assert_array_equal(ids[begin:end], one.ids)
+            np.testing.assert_array_equal(spans[begin:end], one.offsets)
+        assert_equal(cached, texts)

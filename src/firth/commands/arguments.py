@@ -73,6 +73,7 @@ EXAMPLES = {
     """,
     "predict": """
         firth predict --model runs/labels --input new.csv --output labelled.csv
+        firth predict --model runs/squad --input questions.jsonl --output answers.jsonl --nbest 3
     """,
     "represent": """
         firth represent --model runs/mini --input sentences.txt --output vectors.npz --pool mean
@@ -223,8 +224,18 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
         "--long", choices=LONG, default="truncate", help="cut longer texts, or read them in windows"
     )
     add("--stride", type=positive, help="tokens from window to window of --long=average (half)")
+    add("--nbest", type=positive, help="with answers to questions: so many candidates of each")
+    add("--null-threshold", type=number, help="no answer where its odds are above (best on dev)")
     add_dtype(parser)
     add_errors(parser)
+
+
+def refuse_candidates(args) -> None:
+    """Raise FirthError for an option that only models that answer questions have."""
+    for name in ("nbest", "null_threshold"):
+        if getattr(args, name) is not None:
+            option = name.replace("_", "-")
+            raise FirthError(f"--{option}: only models that answer questions have it (squad.py)")
 
 
 def add_dtype(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from firth.commands.arguments import (
     check_output,
     integers,
     names,
+    refuse_candidates,
     say_dtype,
     whole,
 )
@@ -174,20 +175,20 @@ def _measure_file(args, parser):
     from firth.data.tasks.rows import Rows
     from firth.inference.predictions.classifier import warn_of_cut
     from firth.inference.predictions.evaluate import Gold, evaluate
+    from firth.inference.predictions.kinds import own_command
     from firth.inference.predictions.layout import Layout, output_format
     from firth.inference.predictions.load import load_classifier
     from firth.inference.predictions.reading import Reading
     from firth.inference.predictions.report import report
-    from firth.inference.tagging import command as tagging
-    from firth.inference.tagging.tagger import is_tagger
     from firth.progress import Progress
     from firth.storage.local import write_bytes
 
     if args.output == "-":
         raise FirthError("--output -: the measures are printed there; give a file")
-    if is_tagger(args.model):
-        tagging.evaluate(args, parser, check_output(args.output) if args.output else None)
+    if own := own_command(args.model):
+        own.evaluate(args, parser, check_output(args.output) if args.output else None)
         return
+    refuse_candidates(args)
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
     rows = Rows(args.data, args.text, format=args.format, errors=args.errors)
     label = rows.label(args.label)

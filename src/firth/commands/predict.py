@@ -6,16 +6,22 @@ firth predict --model runs/snippets --input new.csv --output labelled.csv
 import os
 import sys
 
-from firth.commands.arguments import Parser, add_model, add_texts, check_output, say_dtype
+from firth.commands.arguments import (
+    Parser,
+    add_model,
+    add_texts,
+    check_output,
+    refuse_candidates,
+    say_dtype,
+)
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
 from firth.inference.predictions.classifier import warn_of_cut
+from firth.inference.predictions.kinds import own_command
 from firth.inference.predictions.layout import Layout, output_format
 from firth.inference.predictions.load import load_classifier
 from firth.inference.predictions.output import Partial, Stream, identity, write_predictions
 from firth.inference.predictions.reading import Reading
-from firth.inference.tagging import command as tagging
-from firth.inference.tagging.tagger import is_tagger
 from firth.progress import Progress
 
 
@@ -25,20 +31,26 @@ def main(argv: list[str]) -> int:
         prog="firth predict",
         description="Label texts by a fine-tuned model or a logistic regression: a label and the "
         "probability of each, or the score of a regression. The output has the rows of the input, "
-        "in their order. A tagger labels the words of sentences.",
+        "in their order. A tagger labels the words of sentences, and a model of squad.py answers "
+        "questions.",
     )
     add = parser.add_argument
     add_model(parser, "; A,B for the mean of two")
-    add("--input", required=True, help=".txt (a text or pair a line), .csv, .tsv, .jsonl; - stdin")
+    add(
+        "--input",
+        required=True,
+        help=".txt (a text or pair a line), .csv, .tsv, .jsonl, SQuAD's .json; - stdin",
+    )
     add("--output", required=True, help="the .csv, .tsv or .jsonl file to write; - for stdout")
     add("--overwrite", action="store_true", help="replace a complete output")
     add_texts(parser)
     args = parser.parse_args(argv)
 
-    if is_tagger(args.model):
+    if own := own_command(args.model):
         place = None if args.output == "-" else check_output(args.output)
-        tagging.predict(args, parser, place)
+        own.predict(args, parser, place)
         return 0
+    refuse_candidates(args)
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
     rows = Rows(args.input, args.text, format=args.format, errors=args.errors)
     kind = output_format(args.output, rows)

@@ -150,6 +150,21 @@ class ConcatClassifierHead(nn.Module):
         return last(x_BD).astype(jnp.float32)
 
 
+class SpanHead(nn.Module):
+    """Dropout and two logits a token, for a span (Devlin et al. 2019, section 4.2)."""
+
+    config: object
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(self, hidden_BLD, *, train: bool = False):
+        """Logits float32 [B, L, 2] that the span begins, and that it ends, at each token."""
+        c = self.config
+        hidden_BLD = Dropout(self.dropout)(hidden_BLD, train=train)
+        last = dense(c, 2, "dense", bias=True, init=edge_initializer(c))
+        return last(hidden_BLD).astype(jnp.float32)
+
+
 class TokenHead(nn.Module):
     """Dense, activation and one logit a token (ELECTRA's discriminator; Clark et al. 2020)."""
 

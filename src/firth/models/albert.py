@@ -146,6 +146,7 @@ PUBLISHED = dataclasses.replace(
         ("mlm", "predictions", "bias"),
         ("sop/dense", "sop_classifier.classifier", "dense"),
         ("classifier/dense", "classifier", "dense"),
+        ("answer/dense", "qa_outputs", "dense"),
     ),
     tied=(
         ("encoder/word", "predictions.decoder", "embed"),
@@ -156,6 +157,7 @@ PUBLISHED = dataclasses.replace(
     buffers=("albert.embeddings.position_ids",),
     architectures={
         ("classifier",): "AlbertForSequenceClassification",
+        ("answer",): "AlbertForQuestionAnswering",
         ("mlm", "sop"): "AlbertForPreTraining",
         ("mlm",): "AlbertForMaskedLM",
         (): "AlbertModel",

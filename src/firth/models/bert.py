@@ -242,6 +242,7 @@ PUBLISHED = Published(
         ("mlm", "cls.predictions", "bias"),
         ("nsp/dense", "cls.seq_relationship", "dense"),
         ("classifier/dense", "classifier", "dense"),
+        ("answer/dense", "qa_outputs", "dense"),
     ),
     tied=(
         ("encoder/word", "cls.predictions.decoder", "embed"),
@@ -251,6 +252,7 @@ PUBLISHED = Published(
     buffers=("bert.embeddings.position_ids",),
     architectures={
         ("classifier",): "BertForSequenceClassification",
+        ("answer",): "BertForQuestionAnswering",
         ("mlm", "nsp"): "BertForPreTraining",
         ("mlm",): "BertForMaskedLM",
         ("nsp",): "BertForNextSentencePrediction",

@@ -13,6 +13,7 @@ from firth.layers.heads import (
     ConcatClassifierHead,
     LanguageModelHead,
     MaskedLMHead,
+    SpanHead,
     TokenHead,
 )
 from firth.layers.transformer import dense, edge_initializer
@@ -27,6 +28,7 @@ HEADS = {
     "copy": "firth.models.heads:CopiedToken",
     "bridge": "firth.models.heads:Bridge",
     "classifier": "firth.models.heads:Label",
+    "answer": "firth.models.heads:Answer",
     "tags": "firth.models.tagger.heads:Tags",
     "crf": "firth.models.tagger.heads:Chain",
 }
@@ -157,6 +159,16 @@ class Label(Head):
     def logits(self, model, name, out, mask_BL):
         """Of the input of the family's classifier."""
         return model.classify(out, mask_BL)
+
+
+class Answer(Head):
+    """Logits [B, L, 2] that an answer begins at a token, and that it ends there."""
+
+    per_token = True
+
+    def build(self, model, name):
+        """An affine map, as wide as two."""
+        return SpanHead(model.encoder.config, model.classifier_dropout, name=name)
 
 
 def classifies_pooled(config) -> bool:

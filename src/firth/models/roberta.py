@@ -81,6 +81,7 @@ PUBLISHED = dataclasses.replace(
         ("mlm", "lm_head", "bias"),
         ("classifier/hidden", "classifier.dense", "dense"),
         ("classifier/dense", "classifier.out_proj", "dense"),
+        ("answer/dense", "qa_outputs", "dense"),
     ),
     tied=(
         ("encoder/word", "lm_head.decoder", "embed"),
@@ -90,6 +91,7 @@ PUBLISHED = dataclasses.replace(
     buffers=("roberta.embeddings.position_ids",),
     architectures={
         ("classifier",): "RobertaForSequenceClassification",
+        ("answer",): "RobertaForQuestionAnswering",
         ("mlm",): "RobertaForMaskedLM",
         (): "RobertaModel",
     },

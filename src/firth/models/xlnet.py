@@ -285,11 +285,13 @@ PUBLISHED = Published(
         ("lm", "lm_loss", "bias"),
         ("classifier/hidden", "sequence_summary.summary", "dense"),
         ("classifier/dense", "logits_proj", "dense"),
+        ("answer/dense", "qa_outputs", "dense"),
     ),
     tied=(("encoder/word", "lm_loss", "embed"),),
     prefix="transformer.",
     architectures={
         ("classifier",): "XLNetForSequenceClassification",
+        ("answer",): "XLNetForQuestionAnsweringSimple",
         ("lm",): "XLNetLMHeadModel",
         (): "XLNetModel",
     },

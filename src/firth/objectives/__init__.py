@@ -9,4 +9,5 @@ OBJECTIVES = {
     "distill": "firth.objectives.distill:Distill",
     "finetune": "firth.objectives.finetune:Finetune",
     "tag": "firth.objectives.tag:Tag",
+    "answer": "firth.objectives.answer:Answer",
 }

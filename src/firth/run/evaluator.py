@@ -108,8 +108,8 @@ class Heldout(Evaluator):
         """One pass over the held-out set `name`: ({metric: value}, predictions).
 
         A set without labels has no metrics. Predictions of a task are the classes, int [n], or
-        the scores, float [n], of all examples in file order, or the tags of each sentence; in
-        pretraining they are None.
+        the scores, float [n], of all examples in file order, or what `Experiment.scorers` make of
+        the outputs; in pretraining they are None.
         """
         task, total, columns = self.experiment.task, {}, []
         carry = {} if task else self._fresh()
@@ -119,7 +119,7 @@ class Heldout(Evaluator):
             total = pairs.add(total, jax.device_get(measured))
             if not task:
                 carry = outputs
-            elif task.kind == "tagging":
+            elif name in self.experiment.scorers:
                 columns.append(jax.device_get(outputs))
             else:
                 rows = jax.device_get(outputs)
@@ -134,7 +134,7 @@ class Heldout(Evaluator):
             means["bits_per_character"] = means["lm_loss"] / math.log(2)  # a token is a character
         if not task:
             return means, None
-        if task.kind == "tagging":
+        if name in self.experiment.scorers:
             scores, predictions = self.experiment.scorers[name](columns)
             return means | scores, predictions
         example, logits, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
@@ -248,13 +248,14 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
 
     `changes` override fields for the evaluation, as on the command line:
     "--config.data.heldout_store=test/". Writes `evaluation.json`, and for a task
-    `predictions/<split>.tsv` of every split but train, in GLUE's submission format. Raises
-    FirthError for a folder or URL that is no workdir, and for bad `changes`.
+    `predictions/<split>.tsv` of every split but train, in GLUE's submission format (answers to
+    questions: .json, in SQuAD's). Raises FirthError for a folder or URL that is no workdir, and for
+    bad `changes`.
     """
     if is_url(workdir):
         copy = download_workdir(workdir)
         results = evaluate(copy, step, changes)
-        written = [copy / "evaluation.json", *(copy / "predictions").glob("*.tsv")]
+        written = [copy / "evaluation.json", *(copy / "predictions").glob("*.*")]
         upload_files(copy, workdir, [path.relative_to(copy).as_posix() for path in written])
         return results
     workdir = Path(workdir)

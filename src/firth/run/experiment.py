@@ -15,7 +15,6 @@ import numpy as np
 
 from firth import registry
 from firth.data.corpus.store import Store, open_store
-from firth.data.tagging.metrics import baselines as baselines_of_tags
 from firth.data.tasks.buckets import Buckets, tokenise
 from firth.data.tasks.load import find_task
 from firth.data.tasks.overview import Baseline, baselines, overview
@@ -31,9 +30,10 @@ from firth.models.model import Model, create, family, longest
 from firth.models.recurrent.char_cnn_lstm import vocabulary
 from firth.objectives import OBJECTIVES
 from firth.objectives.objective import Objective, Sources
+from firth.run.answering.parts import Answering
+from firth.run.labelled.parts import Parts, task_tokenizer
 from firth.run.tagging.parts import Tagged
 from firth.tokenizers.base import Tokenizer
-from firth.tokenizers.load import load_tokenizer
 from firth.training import partition
 from firth.training.unfreezing.gradual import stage_begins
 from firth.weights.read import Saved, read_model
@@ -49,7 +49,10 @@ RECIPES = {
     "distill": "distilbert.py",
     "finetune": "finetune.py",
     "tag": "tagger.py",
+    "answer": "squad.py",
 }
+# Objectives of tasks whose examples are no texts with a label each: what reads them.
+PARTS: dict[str, type[Parts]] = {"tag": Tagged, "answer": Answering}
 
 log = logging.getLogger("firth")
 
@@ -65,7 +68,7 @@ class Experiment:
     config's model section with all fields filled in. `initial` holds the loaded parameters to start
     from (nested, layers unrolled); it may be empty or partial. `overview` holds lines on a task's
     examples, to be read before training; `baselines` a constant prediction on each labelled set;
-    `scorers` what measures the tags of each set.
+    `scorers` what measures each set of a task in `PARTS`.
     """
 
     model: Model
@@ -104,8 +107,8 @@ def build(config, mesh, cache: Path | None = None) -> Experiment:
     initial = read_model(config.init_from) if config.init_from else None
     index, count = partition.own_slice(mesh)
     own = dict(index=index, count=count)
-    if config.objective.name == "tag" and "task" in config.data:
-        return _tagging(config, initial, own, cache)
+    if config.objective.name in PARTS and "task" in config.data:
+        return _labelled(PARTS[config.objective.name], config, initial, own, cache)
     if "task" in config.data:
         return _finetuning(config, initial, own)
     return _pretraining(config, initial, own, cache)
@@ -197,7 +200,7 @@ def _measured(config, spec):
 def _finetuning(config, initial, own) -> Experiment:
     data = config.data
     task = find_task(data)
-    tokenizer = _task_tokenizer(data, initial)
+    tokenizer = task_tokenizer(data, initial)
     spec = model_spec(config, initial, tokenizer)
     if config.get("settings", spec["family"]) != spec["family"]:
         log.info(
@@ -257,25 +260,24 @@ def _of_rows(config, task: Task, rows: dict, first_dev: str, own: dict) -> tuple
     ), per_epoch
 
 
-def _tagging(config, initial, own, cache) -> Experiment:
-    data = config.data
-    tagged = Tagged.read(data, initial)
-    spec = model_spec(config, initial, tagged.tokenizer)
-    tagged.read_features(spec, cache)
-    rows = tagged.rows(spec, data.length, config.seed)
-    objective = create_objective(config.objective, tagged.tokenizer, tagged.task, body=spec)
-    model = create_model(spec, objective, len(tagged.task.labels))
-    measured, _ = _of_rows(config, tagged.task, rows, "dev", own)
+def _labelled(kind: type[Parts], config, initial, own, cache) -> Experiment:
+    parts = kind.read(config, initial)
+    spec = model_spec(config, initial, parts.tokenizer)
+    parts.complete(spec, cache)
+    rows = parts.rows(spec, config.data, config.seed)
+    objective = create_objective(config.objective, parts.tokenizer, parts.task, body=spec)
+    model = create_model(spec, objective, max(len(parts.task.labels), 1))
+    measured, _ = _of_rows(config, parts.task, rows, "dev", own)
     return Experiment(
         model=model,
         spec=spec,
         objective=objective,
-        tokenizer=tagged.tokenizer,
+        tokenizer=parts.tokenizer,
         **measured,
-        initial=_initial(initial, objective, spec) or tagged.initial(model, config.seed),
-        overview=tuple(tagged.overview()),
-        baselines=baselines_of_tags(tagged.task, tagged.splits),
-        scorers={name: functools.partial(tagged.score, name) for name in measured["heldout"]},
+        initial=_initial(initial, objective, spec) or parts.initial(model, config.seed),
+        overview=tuple(parts.overview()),
+        baselines=parts.baselines(),
+        scorers={name: functools.partial(parts.score, name) for name in measured["heldout"]},
     )
 
 
@@ -287,14 +289,6 @@ def create_model(spec: dict, objective, num_labels: int = 2) -> Model:
 def _initial(saved: Saved | None, objective, spec: dict) -> dict:
     """Parameters to start from: the weights of `init_from` over those of the objective."""
     return objective.initial(spec) | (saved.params if saved else {})
-
-
-def _task_tokenizer(data, initial) -> Tokenizer:
-    """The tokenizer that the config names, else that of the weights."""
-    path = data.tokenizer or (initial and initial.tokenizer_path)
-    if not path:
-        raise FirthError("set data.tokenizer, or init_from to weights that come with a tokenizer")
-    return load_tokenizer(path)
 
 
 def create_objective(

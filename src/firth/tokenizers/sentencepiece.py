@@ -43,6 +43,9 @@ class _Folding:
 
         The last span is an empty one at the end of `text`.
         """
+        if self._keeps_places(text):
+            spans = [*itertools.pairwise(range(len(text) + 1)), (len(text), len(text))]
+            return self.fold(text), spans
         characters = [(c, n, n + 1) for n, c in enumerate(text)]
         if self.quotes and ("``" in text or "''" in text):
             characters = [
@@ -56,9 +59,13 @@ class _Folding:
 
     def fold(self, text: str) -> str:
         """The folded text alone."""
-        if text.isascii() and "``" not in text and "''" not in text:
+        if self._keeps_places(text):
             return text.lower() if self.lowercase else text
         return self(text)[0]
+
+    def _keeps_places(self, text: str) -> bool:
+        """Whether every character of the text becomes one."""
+        return text.isascii() and "``" not in text and "''" not in text
 
     def _letter(self, letter: str) -> str:
         if self.strip_accents and not letter.isascii():

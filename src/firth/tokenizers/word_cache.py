@@ -6,13 +6,16 @@ then takes table look-ups and one gather.
 """
 
 import itertools
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from firth.tokenizers.base import Tokenizer
+from firth.tokenizers.base import Encoding, Tokenizer
 
 _WORD_COST = 250  # bytes of an entry besides its letters: string, dict slot, ids, offsets
+_WORDS_AT_ONCE = 256
+_LONE = re.compile(r" [^\s]*\S\Z")  # a word that a lone space begins
 _MARK = "\ud800"  # a lone surrogate: no valid text contains one
 
 
@@ -38,6 +41,15 @@ class CachedTokenizer:
         """The ids of all texts, int32 [sum of n], and the number n of each, int64 [texts]."""
         if self.tokenizer.chunks is None:
             return self.tokenizer.encode_flat(texts)
+        places, lengths, _, _ = self._look_up(texts)
+        return self._ids[places], lengths
+
+    def _look_up(self, texts: Sequence[str]) -> tuple:
+        """Where the tokens of texts are in the cache, which gets the words that it lacks.
+
+        (places int64 [sum of n] in `_ids`, tokens of each text, words of each text as lists, tokens
+        of each word).
+        """
         if self._cost > self.memory:
             self._clear()
         rows = list(map(_CUTS[self.tokenizer.chunks], texts))
@@ -49,8 +61,9 @@ class CachedTokenizer:
         ends = np.cumsum(lengths)
         # Token t of the result is word w's (t - start of w in the result)th.
         shifts = self._starts[numbers] - (ends - lengths)
-        ids = self._ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())]
-        return ids, np.diff(np.concatenate(([0], ends))[ends_of_rows], prepend=0)
+        places = np.repeat(shifts, lengths) + np.arange(lengths.sum())
+        of_rows = np.diff(np.concatenate(([0], ends))[ends_of_rows], prepend=0)
+        return places, of_rows, rows, lengths
 
     def _add_words(self) -> None:
         """Encode the words that are not in the cache."""
@@ -58,12 +71,76 @@ class CachedTokenizer:
         if not words:
             return
         self._numbers.new = []
-        ids, lengths = self.tokenizer.encode_words(words)
+        ids, lengths = self._encode_words(words)
         starts = len(self._ids) + np.cumsum(lengths) - lengths
         self._ids = np.concatenate((self._ids, ids))
         self._starts = np.concatenate((self._starts, starts))
         self._lengths = np.concatenate((self._lengths, lengths))
         self._cost += sum(map(len, words)) + _WORD_COST * len(words)
+
+    def _encode_words(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        return self.tokenizer.encode_words(words)
+
+
+class SpanTokenizer(CachedTokenizer):
+    """The same, which also says what characters of its text each token stands for."""
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._spans = np.zeros((0, 2), np.int32)  # characters of the word
+
+    def encode_spans(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ids int32 [sum of n], characters [begin, end) int32 [sum of n, 2], n int64 [texts]).
+
+        They are those of `Tokenizer.encode`.
+        """
+        if self.tokenizer.chunks is None:
+            return _flat(self.tokenizer.encode(texts))
+        places, lengths, rows, of_words = self._look_up(texts)
+        gap = self.tokenizer.chunks == "words"  # the space between two words is in neither
+        sizes = np.fromiter((len(w) + gap for row in rows for w in row), np.int64, len(of_words))
+        counts = np.fromiter(map(len, rows), np.int64, len(rows))
+        begins = np.cumsum(sizes) - sizes
+        first = np.cumsum(counts) - counts
+        begins -= np.repeat(begins[first], counts)
+        spans = self._spans[places] + np.repeat(begins, of_words)[:, None]
+        return self._ids[places], spans.astype(np.int32), lengths
+
+    def _encode_words(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Many words at once, as texts of words: a text costs the tokenizer far more than a word.
+
+        Words that a cut does not part from their neighbours, such as those without a space before
+        them in byte-level BPE, are texts of their own.
+        """
+        spaced = self.tokenizer.chunks == "spaced words"
+        alone = np.array([spaced and not _LONE.match(word) for word in words], bool)
+        own, rest = np.flatnonzero(alone), np.flatnonzero(~alone)
+        groups = [rest[n : n + _WORDS_AT_ONCE] for n in range(0, len(rest), _WORDS_AT_ONCE)]
+        groups += [own[n : n + 1] for n in range(len(own))]
+        gap = "" if spaced else " "
+        texts = [gap.join(words[n] for n in group) for group in groups]
+        ids, spans, lengths = _flat(self.tokenizer.encode(texts))
+        # Word k of the texts, one after another, begins at character begins[k].
+        order = np.concatenate([*groups, np.zeros(0, np.int64)])
+        counts = np.fromiter(map(len, groups), np.int64, len(groups))
+        sizes = np.fromiter((len(words[n]) + len(gap) for n in order), np.int64, len(order))
+        begins = np.cumsum(sizes) - sizes
+        ends = np.cumsum(counts)
+        texts_begin = np.repeat(begins[ends - counts], lengths)
+        owner = np.searchsorted(begins + sizes, texts_begin + spans[:, 0], side="right")
+        owner = np.minimum(owner, np.repeat(ends - 1, lengths))  # white space may end a text
+        spans = spans - (begins[owner] - texts_begin)[:, None]
+        back = np.argsort(order[owner], kind="stable")
+        self._spans = np.concatenate((self._spans, spans[back].astype(np.int32)))
+        return ids[back], np.bincount(order[owner], minlength=len(words))
+
+
+def _flat(encodings: Sequence[Encoding]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(ids, characters, tokens of each text) of texts, one after another."""
+    lengths = np.fromiter((len(e.ids) for e in encodings), np.int64, len(encodings))
+    none = Encoding(np.zeros(0, np.int32), np.zeros((0, 2), np.int32), np.zeros(0, np.int32))
+    ids, spans, _ = map(np.concatenate, zip(none, *encodings, strict=True))
+    return ids, spans, lengths
 
 
 class _Numbers(dict):

@@ -44,6 +44,7 @@ CLASSES = (
     "BertForPreTraining",
     "BertForMaskedLM",
     "BertForSequenceClassification",
+    "BertForQuestionAnswering",
 )
 WORDS = (
     ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "dog", "sat", "on", "mat", "ate"]

@@ -72,7 +72,7 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
         chunk = slice(begin, begin + _CHUNK_TEXTS)
         a = tokenizer.encode_flat(examples.texts_a[chunk])
         b = tokenizer.encode_flat(examples.texts_b[chunk]) if texts == 2 else None
-        parts.append(_join(a, b, length, template))
+        parts.append(join(a, b, length, template))
     tokens, sizes, second, cut = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokenised(
         tokens=tokens,
@@ -86,8 +86,11 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
     )
 
 
-def _join(a, b, length, template: Template) -> tuple[np.ndarray, ...]:
-    """(tokens [T], sizes [N], second [N], lost tokens [N]); `a` and `b` are (flat ids, sizes)."""
+def join(a, b, length: int, template: Template) -> tuple[np.ndarray, ...]:
+    """(tokens [T], sizes [N], second [N], lost tokens [N]) of texts, or, where `b` is given, pairs.
+
+    `a` and `b` are (ids of all, sizes [N]). See `tokenise`.
+    """
     a_tokens, a_sizes = a
     b_tokens, b_sizes = b or (np.zeros(0, np.int32), np.zeros_like(a_sizes))
     special = template.size(1 if b is None else 2)

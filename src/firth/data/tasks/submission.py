@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from firth.data.answering.decode import Predicted
 from firth.data.tasks.metrics import check_finite
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
@@ -52,6 +53,13 @@ def write_predictions(path: str | Path, task: Task, predictions) -> None:
 
 
 def save_predictions(workdir: Path, split: str, task: Task, predictions) -> None:
-    """Write `predictions/<split>.tsv` of a workdir, in GLUE's submission format."""
-    (workdir / "predictions").mkdir(exist_ok=True)
-    write_predictions(workdir / "predictions" / f"{split}.tsv", task, predictions)
+    """Write `predictions/<split>.tsv` of a workdir, in GLUE's submission format.
+
+    Answers to questions are in SQuAD's, `predictions/<split>.json` and what goes with it.
+    """
+    folder = workdir / "predictions"
+    folder.mkdir(exist_ok=True)
+    if isinstance(predictions, Predicted):
+        predictions.write(folder / f"{split}.json")
+    else:
+        write_predictions(folder / f"{split}.tsv", task, predictions)

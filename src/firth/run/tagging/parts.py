@@ -9,25 +9,26 @@ import numpy as np
 
 from firth.data.tagging.files import Sentences
 from firth.data.tagging.load import load_tagging
-from firth.data.tagging.metrics import overview, score_tags
+from firth.data.tagging.metrics import baselines, overview, score_tags
 from firth.data.tagging.rows import TagBuckets, TaggedRows, in_pieces, in_words, word_ids
+from firth.data.tasks.overview import Baseline
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
 from firth.models.model import family
 from firth.models.word_vectors import formats
+from firth.run.labelled.parts import Parts, task_tokenizer
 from firth.run.tagging.features import Features
 from firth.tokenizers.base import Tokenizer
-from firth.tokenizers.load import load_tokenizer
 from firth.tokenizers.train_words import END, UNKNOWN, word_vocabulary
 from firth.weights.read import Saved
 
 
 @dataclasses.dataclass
-class Tagged:
+class Tagged(Parts):
     """The parts of a run.
 
     tokenizer: of words, or that of the weights. given: {word: vector} of data.vectors.
-    features: {split: [T, F]}, once `read_features` has read them. words: {split: where its rows
+    features: {split: [T, F]}, once `complete` has read them. words: {split: where its rows
     begin}, once `rows` has made them.
     """
 
@@ -39,8 +40,9 @@ class Tagged:
     words: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def read(cls, data, initial: Saved | None) -> "Tagged":
-        """Read the files of a data section; `initial` are weights to start from."""
+    def read(cls, config, initial: Saved | None) -> "Tagged":
+        """Read the files of a config's data section; `initial` are weights to start from."""
+        data = config.data
         task, splits = load_tagging(
             {split: data[split] for split in ("train", "dev", "test")},
             name=data.task,
@@ -59,13 +61,11 @@ class Tagged:
             given = dict(zip(*formats.read(Path(data.vectors)), strict=True))
         if initial is None:
             tokenizer = vocabulary(splits["train"].words, given)
-        elif path := data.tokenizer or initial.tokenizer_path:
-            tokenizer = load_tokenizer(path)
         else:
-            raise FirthError("set data.tokenizer, or init_from to weights that come with one")
+            tokenizer = task_tokenizer(data, initial)
         return cls(task, splits, tokenizer, given)
 
-    def read_features(self, spec: dict, cache: Path | None) -> None:
+    def complete(self, spec: dict, cache: Path | None) -> None:
         """Set `spec["feature_size"]`, and compute or read the vectors that model.features gives."""
         if not spec.get("features"):
             return
@@ -77,11 +77,11 @@ class Tagged:
             else:
                 self.features[split] = encoder.kept(cache.parent / "features", sentences)
 
-    def rows(self, spec: dict, length: int, seed: int) -> dict[str, TagBuckets]:
+    def rows(self, spec: dict, data, seed: int) -> dict[str, TagBuckets]:
         """The view of each split; rows of train know their rare words."""
         found = {}
         for split, sentences in self.splits.items():
-            rows = rows_of(sentences, self.tokenizer, spec, length)
+            rows = rows_of(sentences, self.tokenizer, spec, data.length)
             more = dict(rows.more)
             if split in self.features:
                 more["features"] = self.features[split]
@@ -129,6 +129,10 @@ class Tagged:
                 ids = word_ids(sentences.words, self.tokenizer)
                 unseen[split] = float(np.mean(ids == self.tokenizer.unk_id))
         return overview(self.task, self.splits, unseen)
+
+    def baselines(self) -> dict[str, Baseline]:
+        """Of each split with tags, but train."""
+        return baselines(self.task, self.splits)
 
     def score(self, split: str, columns: list[dict]) -> tuple[dict, list[list[str]]]:
         """(metrics, tags of each sentence) from the outputs of the batches of a split."""

@@ -1,0 +1,1 @@
+"""The parts of a run that learns to answer questions from texts."""
