@@ -15,8 +15,8 @@ included: 929,589 on the Penn Treebank.
 One row reads the text from its first word to its last, ten words an update, on one device. Its
 state goes on from window to window and is part of a checkpoint. `rows=8` reads eight parts of the
 text side by side, which takes a quarter of the time. The loss of the released code is a sum over
-the words, Firth's their mean. So the rate here is the code's times the words of an update; norm and
-decay are divided by them.
+the words, Firth's their mean. So the rate here is the code's times the words of an update; the
+decay is divided by them, and the norm by those of a row.
 
 Once the held-out text improves by less than a factor of 1.003, the rate is halved after every
 epoch. At the second time the run ends, after 10 to 20 epochs of the 50 that `steps` allows.
@@ -29,7 +29,8 @@ Departures from the paper and its code:
 - Updates: the code updates the weights of the softmax after every word; here all weights are
   updated after each window.
 - Initial state: the code begins with .1 in all units; here the state is zero, in each epoch.
-- Clipping: the code clips each number of a gradient at 15; here the whole gradient has this norm.
+- Clipping: the code clips each number of a gradient at 15; here the whole gradient has this norm,
+  for each row.
 - Initial values: the code adds three uniform numbers below .1; here they are normal with the same
   deviation.
 """
@@ -70,7 +71,7 @@ def get_config(arg=None):
         name="sgd",
         weight_decay=1e-7 / words,  # 1e-7 of a loss summed over the words
         decay_exclude=(),
-        clip_norm=15.0 / words,  # 15 of a loss summed over the words
+        clip_norm=15.0 / arg.length,  # 15 of a loss summed over the words of a row
     )
     c.schedule = dict(
         name="constant",

@@ -20,6 +20,7 @@ VERBS = {
     "plan": ("firth.commands.plan", "count the cost of a run before it runs"),
     "prepare": ("firth.commands.prepare", "tokenise a corpus into a store"),
     "train": ("firth.commands.train", "pretrain or fine-tune from a recipe"),
+    "sweep": ("firth.commands.sweep", "train over a grid of settings and seeds"),
     "runs": ("firth.commands.runs", "list runs: what differs, metrics, speed, state"),
     "plot": ("firth.commands.plot", "draw the curves of runs"),
     "evaluate": ("firth.commands.evaluate", "measure a run's checkpoint, or a labelled file"),

@@ -33,10 +33,11 @@ def made(heads=(), **changes):
     return model, params
 
 
-def in_torch(torch, config, params, rows, memory=None):
+def in_torch(torch, config, params, rows, memory=None, *, marks=False):
     """Layers [N + 1, words, D] of each row of words' character ids, and the state after them.
 
-    `rows` are lists of ids [words, W] whose first and last word are the marks of a sentence.
+    `rows` are lists of ids [words, W] whose first and last word are the marks of a sentence. These
+    have layers only if `marks`.
     """
     words, results, after = params["encoder"]["words"], [], []
     tensor = lambda x: torch.tensor(np.array(x, np.float32))  # noqa: E731
@@ -86,6 +87,7 @@ def in_torch(torch, config, params, rows, memory=None):
         ahead, first = run("forward", x, row)
         behind, second = run("backward", x.flip(0), row)
         layers = torch.cat([ahead, behind.flip(1)], -1)
-        results.append(torch.cat([torch.cat([x, x], -1)[None], layers])[:, 1:-1].numpy())
+        layers = torch.cat([torch.cat([x, x], -1)[None], layers]).numpy()
+        results.append(layers if marks else layers[:, 1:-1])
         after.append({"forward": first, "backward": second})
     return results, after

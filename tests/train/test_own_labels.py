@@ -73,6 +73,7 @@ def test_nothing_but_the_file_is_named(folder, first):
     most = max(NAMES, key=labels.count)
     share = labels_of(folder / "test.csv").count(most) / 12
     assert lines[4] == f"test: majority baseline (always {most!r}): accuracy {share:.4f}"
+    assert json.loads((workdir / "baselines.json").read_text())["test"]["accuracy"] == share
     described = json.loads((workdir / "model.json").read_text())
     assert described["labels"] == sorted(NAMES) and not described["regression"]
 

@@ -43,6 +43,13 @@ EXAMPLES = {
         The first pretrains; stopped and started again, it goes on from its newest checkpoint.
         The last fine-tunes what the first has made. `firth runs` lists all three.
     """,
+    "sweep": """
+        firth sweep --config finetune.py:init=minilm --workdir sweeps/mine --jobs 2 \\
+            --config.data.train=train.csv lr=5e-5,3e-5,2e-5 batch=16,32 seeds=5
+
+        Thirty runs, two at once, each in a folder of sweeps/mine; the same command goes on. Then
+        their table, and sweeps/mine/sweep.png.
+    """,
     "runs": """
         firth runs                          # below runs/
         firth runs runs/ old/ --sort best

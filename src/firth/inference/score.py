@@ -5,7 +5,8 @@ firth score --model DIR --input sentences.txt --output scores.jsonl
 A causal model gives log p(token | tokens before it), starting after an end-of-text token. XLNet
 gives the same with the left-to-right factorization order. A masked model gives
 pseudo-log-likelihoods: it masks each token in turn and predicts it from all others (Salazar et al.
-2020, section 2). B rows, L length, D hidden size, V vocabulary.
+2020, section 2). ELMo gives the mean of its two directions. B rows, L length, D hidden size, V
+vocabulary.
 """
 
 import itertools
@@ -18,6 +19,8 @@ import numpy as np
 from firth.data.corpus.stream import Stream
 from firth.errors import FirthError
 from firth.inference.batching import ROW, computed, repeat_first, token_batches
+from firth.inference.characters.both_ways import score_both_ways, vocabulary
+from firth.inference.characters.elmo import ElmoEncoder
 from firth.inference.encoder import Encoder
 from firth.inference.inputs import check_direction
 from firth.inference.language.ngram import NgramLM
@@ -26,7 +29,6 @@ from firth.objectives.clm import next_word_losses
 from firth.objectives.losses import log_loss
 
 BATCH_SIZE = 32  # rows of 32 tokens at a time, each with logits over the whole vocabulary
-KINDS = {"causal": "lm", "permutation": "lm", "pseudo": "mlm"}  # -> head
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Scored:
     """The scores of one text, in nats.
 
     tokens: the n scored tokens as strings. ids: their ids. log_probs: float32 [n].
-    kind: "causal", "permutation", or "pseudo" (whose sum is not the text's log-probability).
+    kind: "causal", "permutation", "bidirectional" (the mean of two directions), or "pseudo" (whose
+    sum is not the text's log-probability).
     """
 
     tokens: tuple[str, ...]
@@ -73,7 +76,7 @@ def score(
     Raises FirthError for a model without such a head or tokenizer, and for a text that is too long.
     """
     kind = kind_of(encoder)
-    tokenizer = encoder.tokenizer
+    tokenizer = tokenizer_of(encoder)
     if isinstance(encoder, NgramLM):
         ends = [tokenizer.end_id] * end
         ids = [[*encoded.ids.tolist(), *ends] for encoded in tokenizer.encode(texts)]
@@ -88,6 +91,12 @@ def score(
             f"{encoder.saved.source} gives {kind} scores, which have no end of the text to score; "
             "leave --end out"
         )
+    if kind == "bidirectional":
+        ids = [encoded.ids for encoded in tokenizer.encode(texts)]
+        return [
+            Scored(tuple(map(tokenizer.token, row)), tuple(map(int, row)), values, kind)
+            for row, values in zip(ids, score_both_ways(encoder, ids, batch_size), strict=True)
+        ]
     names = names or [f"text {i}" for i in range(len(texts))]
     make = {"causal": _causal_rows, "permutation": _plain_rows, "pseudo": _masked_rows}[kind]
     rows = [make(encoder, encoded.ids, end) for encoded in tokenizer.encode(texts)]
@@ -104,10 +113,17 @@ def score(
     ]
 
 
+def tokenizer_of(encoder: Encoder | NgramLM):
+    """The tokenizer whose tokens a model scores, or None; of an ELMo the words of its softmax."""
+    return vocabulary(encoder) if isinstance(encoder, ElmoEncoder) else encoder.tokenizer
+
+
 def kind_of(encoder: Encoder | NgramLM) -> str:
     """The kind of scores that a model gives; FirthError for one that predicts no tokens."""
     if isinstance(encoder, NgramLM):
         return encoder.kind
+    if isinstance(encoder, ElmoEncoder):
+        return "bidirectional"
     heads = encoder.model.heads
     check_direction(encoder)
     if "lm" in heads and encoder.model.encoder.config.causal:
@@ -222,7 +238,7 @@ def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -
 
 
 def score_texts(encoder: Encoder, stream: Stream, window: int, batch_size: int = 8) -> np.ndarray:
-    """float64 [T]: the score of each token of a stream, by a masked or permutation model.
+    """float64 [T]: the score of each token of a stream, by a model that is not causal.
 
     Each text is read by itself, between the special tokens of the model. A text of more tokens than
     `window`, or than the model has places for, is read in windows that overlap by half, and a token
@@ -232,12 +248,19 @@ def score_texts(encoder: Encoder, stream: Stream, window: int, batch_size: int =
     kind = kind_of(encoder)
     if kind == "causal":
         raise FirthError(f"{encoder.saved.source} is causal; `score_stream` reads its texts")
+    borders = np.append(np.flatnonzero(stream.starts), len(stream))
+    scores_T = np.full(len(stream), np.nan)
+    if kind == "bidirectional":
+        spans = [slice(begin, end - 1) for begin, end in itertools.pairwise(borders)]
+        found = score_both_ways(encoder, [stream.tokens[span] for span in spans], batch_size)
+        for span, scores in zip(spans, found, strict=True):
+            scores_T[span] = scores
+        return scores_T
     make = {"permutation": _plain_rows, "pseudo": _masked_rows}[kind]
     special = len(make(encoder, np.zeros(1, np.int32), False).tokens) - 1
     if window < 2:
         raise FirthError(f"window={window}: expected at least 2 tokens")
     window = min(window, encoder.max_length - special)
-    borders = np.append(np.flatnonzero(stream.starts), len(stream))
     rows, places = [], []
     for begin, end in itertools.pairwise(borders):
         for first, low, high in _overlapping(end - 1 - begin, window):
@@ -245,7 +268,6 @@ def score_texts(encoder: Encoder, stream: Stream, window: int, batch_size: int =
             own = slice(low - first, high - first)
             rows.append(_Row(row.tokens, row.places[own], row.ids[own]))
             places.append(np.arange(begin + low, begin + high))
-    scores_T = np.full(len(stream), np.nan)
     if rows:
         found = _log_probs(encoder, kind, rows, batch_size)
         scores_T[np.concatenate(places)] = np.concatenate(found)

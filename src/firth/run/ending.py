@@ -15,6 +15,7 @@ from firth.data.tasks.overview import figures
 from firth.data.tasks.submission import save_predictions
 from firth.distributed import job
 from firth.errors import FirthError
+from firth.storage.local import write_text
 from firth.training.journal import read_journal
 from firth.training.unfreezing.gradual import create_staged_schedule
 
@@ -99,8 +100,9 @@ def conclude(run, workdir: Path, evaluators, saves, state, shapes, journal, bar)
     """Score a task's labelled test sets by its best checkpoint, and say how that one did.
 
     `state` is that of the last step; `shapes` is its tree of ShapeDtypeStruct. Logs the test
-    metrics, writes `predictions/<split>.tsv`, and returns {"<split>/<metric>": value}. All
-    processes must call it; it does nothing in pretraining.
+    metrics, writes `predictions/<split>.tsv` and `baselines.json`, {split: {metric: what a constant
+    answer has}}, and returns {"<split>/<metric>": value}. All processes must call it; it does
+    nothing in pretraining.
     """
     if not run.baselines:
         return {}
@@ -120,6 +122,8 @@ def conclude(run, workdir: Path, evaluators, saves, state, shapes, journal, bar)
                 save_predictions(workdir, name, run.task, predictions)
         journal.write(last, {f"eval/{name}": value for name, value in results.items()})
     if job.leads():
+        constant = {name: dict(baseline.metrics) for name, baseline in run.baselines.items()}
+        write_text(workdir / "baselines.json", json.dumps(constant, indent=2) + "\n")
         measured = _logged(workdir, best) | results
         for name, baseline in run.baselines.items():
             names = dict.fromkeys([*run.task.metrics, *baseline.metrics])

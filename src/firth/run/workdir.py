@@ -18,7 +18,16 @@ from firth.weights.description import NAME, Description, to_json
 OWN = (
     *("config.json", "env.txt", "model.json", "tokenizer", "compiled", "checkpoints", "seals"),
     *("checkpoints-damaged", "metrics.jsonl", "goodput.json", "epochs.json", "evaluation.json"),
-    *("predictions", "features", *WHOLE, "owner.json", "events.*", "summary.json", "seed-*"),
+    *(
+        "baselines.json",
+        "predictions",
+        "features",
+        *WHOLE,
+        "owner.json",
+        "events.*",
+        "summary.json",
+        "seed-*",
+    ),
     *("*.log", "*.out", "*.err", "*.txt", "*.png", "*.md"),
 )
 BEFORE = (".lock", "epochs.json", "goodput.json")  # what a run writes before its config

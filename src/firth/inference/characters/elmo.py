@@ -48,6 +48,11 @@ class ElmoEncoder(Encoder):
         self._vectors = np.zeros((0, config.width), np.float32)
         self._kept = 0
 
+    @functools.cached_property
+    def with_softmax(self) -> "ElmoEncoder":
+        """The same model with its softmax over words."""
+        return ElmoEncoder(self.saved, heads=("bilm",))
+
     def inputs(self, ids):
         """Vectors of words, float32 [B, L, P], or character ids [B, L, W] as they are read."""
         if ids.ndim == 3:

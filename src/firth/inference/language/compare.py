@@ -20,7 +20,7 @@ from firth.inference.language import neural_cache as neural
 from firth.inference.language.mixture import cache, mix, tune
 from firth.inference.language.models import load_model, short_names
 from firth.inference.language.ngram import NgramLM
-from firth.inference.score import kind_of, remembers, score_stream, score_texts
+from firth.inference.score import kind_of, remembers, score_stream, score_texts, tokenizer_of
 from firth.run.counted import measures
 
 
@@ -81,16 +81,17 @@ def compare(
 
     All models must have the tokenizer of the stores. Where a masked or a permutation model is among
     them, the ends of texts count for none, since such a model does not predict them. A masked model
-    gives each token its probability between all others (pseudo-log-likelihood): a mixture with it,
-    like itself, is no distribution over texts. Raises FirthError for other tokenizers, for models
-    that predict no tokens, and where no model has what an option needs.
+    gives each token its probability between all others (pseudo-log-likelihood), an ELMo the mean of
+    both directions: a mixture with them, like themselves, is no distribution over texts. Raises
+    FirthError for other tokenizers, for models that predict no tokens, and where no model has what
+    an option needs.
     """
     names = short_names(sources)
     stores = [open_store(path) for path in (data, tuned_on) if path]
     tokenizer = stores[0].tokenizer()
     models = [load_model(source) for source in sources]
     for place, own in [(store.path, store.tokenizer()) for store in stores] + [
-        (source, model.tokenizer) for source, model in zip(sources, models, strict=True)
+        (source, tokenizer_of(model)) for source, model in zip(sources, models, strict=True)
     ]:
         if own is None or own.digest != tokenizer.digest:
             raise FirthError(
@@ -142,7 +143,7 @@ def _models(names, models, window: int, dynamic) -> list[Member]:
         return score_texts(model, stream, window)
 
     found = [
-        Member(name, partial(static, model), pseudo=kind_of(model) == "pseudo")
+        Member(name, partial(static, model), pseudo=kind_of(model) in ("pseudo", "bidirectional"))
         for name, model in zip(names, models, strict=True)
     ]
     if dynamic:
@@ -232,7 +233,7 @@ def table(rows: Sequence[Row]) -> str:
     )
     if any(row.pseudo for row in rows):
         lines.append(
-            "* pseudo-perplexity: a masked model knows all other words of a text, and does not "
-            "predict its end"
+            "* pseudo-perplexity: a masked model knows all other words of a text, an ELMo half the "
+            "time those behind; neither predicts its end"
         )
     return "\n".join(lines)
