@@ -58,7 +58,8 @@ def make_bert(directory, name="BertModel", shape="gelu", seed=0, **settings):
     import torch
     import transformers
 
-    settings = SHAPES[shape] | dict(attn_implementation="eager") | settings
+    labels = {"num_labels": 2} if name.endswith("QuestionAnswering") else {}
+    settings = SHAPES[shape] | dict(attn_implementation="eager") | labels | settings
     torch.manual_seed(seed)
     model = getattr(transformers, name)(transformers.BertConfig(**settings)).eval()
     return save_random(model, directory, 0.3)
