@@ -110,6 +110,7 @@ def test_prepare_takes_the_tokenizer_of_weights(store, weights, tmp_path, monkey
         assert open_store(tmp_path / str(number)).tokenizer().digest == expected
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_weights(store, weights, tmp_path, caplog):
     """Their body is what it starts from; the head that they lack is said to be new."""
     line = f"train --config=adapt.py:init={weights},length=16 --workdir={tmp_path / 'run'} "

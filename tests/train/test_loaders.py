@@ -69,6 +69,7 @@ def test_what_one_loader_began_the_other_ends(store, by_thread, tmp_path):
     assert logged(by_thread) == logged(tmp_path / "copy")
 
 
+@pytest.mark.slow
 def test_a_short_run_ends_well_and_says_nothing(store, tmp_path):
     """As users have it: "auto", with TensorFlow half imported when the run is over."""
     changes = dict(data__loader=None, steps=2, eval__every=2)
@@ -77,12 +78,14 @@ def test_a_short_run_ends_well_and_says_nothing(store, tmp_path):
     assert (tmp_path / "checkpoints" / "2").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_early_ends_with_its_error_alone(store, tmp_path):
     changes = dict(data__loader=None, checkpoint__best="no/such", steps=3, eval__every=1)
     status, errors = ended(start(arguments(store, tmp_path, **changes)))
     assert status == 2 and len(errors.splitlines()) == 1 and "no/such" in errors
 
 
+@pytest.mark.slow
 def test_fine_tuning_on_a_dataset_of_tfds(by_thread, tmp_path, capsys):
     """Slices of its split, from the folder that data.dir names; labels by their names."""
     label = tfds.features.ClassLabel(names=["bad", "good"])

@@ -42,6 +42,7 @@ def rolled_back(store, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_after_a_rollback_the_run_is_one_that_never_saw_these_batches(store, rolled_back, tmp_path):
     train(store, tmp_path, {}, without=LEFT_OUT)
     assert_same_bytes(tmp_path, rolled_back, STEPS)

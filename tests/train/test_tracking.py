@@ -143,7 +143,12 @@ def test_causal_language_modelling_tracks_pytorch(torch, tmp_path, family):
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("family", ["bert", *(name for name in SHAPES if name not in CAUSAL)])
+OTHERS = [name for name in SHAPES if name not in CAUSAL]
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
 def test_masked_language_modelling_tracks_pytorch(torch, tmp_path, family):
     if family == "bert":
         theirs = make_bert(tmp_path / "m", "BertForPreTraining", "gelu")

@@ -73,7 +73,7 @@ def test_what_is_asked_for_every_so_many_steps_comes_then(straight):
     ("sig", "status"),
     [
         (signal.SIGKILL, -9),
-        (signal.SIGTERM, TERMINATED),
+        pytest.param(signal.SIGTERM, TERMINATED, marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow),
     ],
 )

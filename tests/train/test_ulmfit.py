@@ -68,7 +68,7 @@ def classify(folder, workdir, model):
     return workdir
 
 
-@pytest.fixture(scope="module", params=["awd_lstm", "bert"])
+@pytest.fixture(scope="module", params=["awd_lstm", pytest.param("bert", marks=pytest.mark.slow)])
 def classifier(request, folder, tmp_path_factory):
     """(family, workdir) of a run in stages that has kept every step."""
     workdir = tmp_path_factory.mktemp("runs") / request.param
@@ -123,6 +123,7 @@ def test_what_is_frozen_does_not_move(classifier, folder):
         before = after
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_border_of_stages_to_the_same_bytes(classifier, folder, tmp_path):
     family, workdir = classifier
     for step in (2, 3, 9, 10):
