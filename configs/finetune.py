@@ -190,7 +190,8 @@ def get_config(arg=None):
         dev_fraction=0.1,  # of train, where there is no dev split
         text="",  # a column, or two with a comma between; "": found by its name
         label="",
-        kind="",  # "classification" or "regression"; "": found in the labels
+        kind="",  # "classification", "regression" or "choice"; "": found in columns and labels
+        choices="",  # a column of lists, or A,B,C of one choice each; "": found by their names
         tokenizer="",  # "": the one that comes with the weights
         length=128,
     )
