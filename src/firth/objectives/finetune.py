@@ -24,8 +24,8 @@ class Finetune(TaskObjective):
     `lm_weight` is that of the language-modelling loss of the same texts, a mean over the tokens of
     each (causal models only). `both_orders` reads a pair in both orders and adds the two hidden
     states that the classifier sees. `special_counts` are the numbers of special tokens before,
-    between and after the texts. With `choices` a batch has tokens [B, C, L], and each row of L tokens
-    one score.
+    between and after the texts. With `choices` a batch has tokens [B, C, L], and each row of L
+    tokens one score.
     """
 
     regression: bool = False

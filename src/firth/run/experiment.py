@@ -69,8 +69,8 @@ class Experiment:
     config's model section with all fields filled in. `initial` holds the loaded parameters to start
     from (nested, layers unrolled); it may be empty or partial. `overview` holds lines on a task's
     examples, to be read before training; `baselines` a constant prediction on each labelled set;
-    `scorers` what measures each set of a task in `PARTS`; `groups` the part of each example of a set
-    that is also measured alone.
+    `scorers` what measures each set of a task in `PARTS`; `groups` the part of each example of a
+    set that is also measured alone.
     """
 
     model: Model

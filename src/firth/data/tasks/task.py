@@ -68,9 +68,9 @@ class Examples:
 
     `rows` int64 [n] is the place of each example in its source (a file's 1-based line).
 
-    Of a choice, `texts_a` are the contexts, and `choices` has the texts to read beside each. `groups`
-    names the part of each example that is also measured alone (RACE's middle and high), and `places`
-    says where each is.
+    Of a choice, `texts_a` are the contexts, and `choices` has the texts to read beside each.
+    `groups` names the part of each example that is also measured alone (RACE's middle and high),
+    and `places` says where each is.
     """
 
     task: Task
