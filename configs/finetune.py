@@ -113,7 +113,9 @@ SIZES = {"small": (3e-4, 0.8), "base": (1e-4, 0.8), "large": (5e-5, 0.9)}
 # Tasks of their own: family -> task -> values of these fields, as many as there are.
 FIELDS = ("schedule.lr", "batch_size", "steps", "schedule.warmup", "dropout")
 TASKS = {
+    "bert": {"swag": (2e-5, 16)},
     "roberta": {
+        "race": (1e-5, 16),
         "rte": (2e-5, 16),
         "mrpc": (1e-5, 16),
         "cola": (1e-5, 16),
@@ -129,8 +131,13 @@ TASKS = {
         "rte": (3e-5, 32, 800, 200, 0.1),
         "mrpc": (2e-5, 32, 800, 200),
         "wnli": (2e-5, 16, 2000, 250, 0.1),
+        "race": (2e-5, 32, 12_000, 1000, 0.1),
     },
-    "xlnet": {"mnli": (2e-5, 128, 10_000, 1000), "stsb": (5e-5, 32, 1200, 120)},
+    "xlnet": {
+        "race": (2e-5, 32, 12_000, 1000),
+        "mnli": (2e-5, 128, 10_000, 1000),
+        "stsb": (5e-5, 32, 1200, 120),
+    },
 }
 SYMMETRIC = ("mrpc", "qqp", "stsb")  # GPT reads such pairs in both orders
 
