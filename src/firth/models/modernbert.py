@@ -280,19 +280,11 @@ PUBLISHED = Published(
         ("classifier/hidden", "head.dense", "kernel"),
         ("classifier/norm", "head.norm", "scale"),
         ("classifier/dense", "classifier", "dense"),
-        ("choice/hidden", "head.dense", "kernel"),
-        ("choice/norm", "head.norm", "scale"),
-        ("choice/dense", "classifier", "dense"),
     ),
     tied=(("encoder/word", "decoder", "embed"),),
     prefix="model.",
-    exclusive_heads=(  # all publish a `head`
-        ("choice", "classifier", "ModernBertForMultipleChoice"),
-        ("choice", "mlm", "ModernBertForMultipleChoice"),
-        ("classifier", "mlm", "classifier.weight"),
-    ),
+    exclusive_heads=(("classifier", "mlm", "classifier.weight"),),  # both publish a `head`
     architectures={
-        ("choice",): "ModernBertForMultipleChoice",
         ("classifier",): "ModernBertForSequenceClassification",
         ("mlm",): "ModernBertForMaskedLM",
         (): "ModernBertModel",

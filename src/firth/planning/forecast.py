@@ -39,9 +39,10 @@ def announce(config, run, program, mesh, bar) -> None:
     kept = share * memory.activation_bytes(outlined, program.state.params, max(per_device, 1))
     steps = bar.total - bar.step
     of = f" of {size(room)} {where}" if room else ""
+    shared = " of all devices" if cpu and devices > 1 else ""
     bar.say(
-        f"{steps:,} steps of {texts:,} x {length:,} tokens, {words(steps * texts * length)} in all; "
-        f"memory{' of all devices' if cpu and devices > 1 else ''}: {size(state)} for parameters, "
+        f"{steps:,} steps of {texts:,} x {length:,} tokens, {words(steps * texts * length)} in "
+        f"all; memory{shared}: {size(state)} for parameters, "
         f"gradients and optimiser, about {size(kept)} for activations{of}"
     )
     if room and state + kept > room:
