@@ -8,6 +8,7 @@ from helpers.choosing import towns, write_csv, write_jsonl, write_race
 
 from firth.data.tasks.buckets import Buckets
 from firth.data.tasks.choices import beside, label_of, longest_choice, tokenise_choices
+from firth.data.tasks.columns import choice_columns
 from firth.data.tasks.load import custom_task, get_task, load_split
 from firth.data.tasks.overview import baselines
 from firth.data.tasks.split import load_splits
@@ -290,3 +291,13 @@ def test_batches_of_questions(tokenizer):
     assert view.pad_fraction(4) == pytest.approx(padding)
     halves = [view.batch(0, 4, index, 2)["tokens"] for index in range(2)]
     np.testing.assert_array_equal(np.concatenate(halves), batches[0]["tokens"])
+
+
+def test_columns_of_choices_have_no_gaps():
+    assert choice_columns(["a", "Ending 1", "ending_0", "ending2"]) == (
+        "ending_0",
+        "Ending 1",
+        "ending2",
+    )
+    for header in (["ending0", "ending2"], ["choice1", "choice2"], ["choice0", "label"]):
+        assert choice_columns(header) == ()
