@@ -178,6 +178,21 @@ def test_the_language_modelling_loss_of_choices_is_a_mean_of_their_rows(tmp_path
     np.testing.assert_allclose(float(whole), np.sum(alone) / 3, rtol=1e-5)
 
 
+def test_a_family_without_such_a_class_is_not_published(tmp_path):
+    """Its head would be lost without a word."""
+    make_model(tmp_path / "m", "gpt2", "tanh", "GPT2Model")
+    saved = read_model(tmp_path / "m")
+    model = dataclasses.replace(saved, heads=("choice",)).model()
+    params = jax.device_get(jit(model.init)(jax.random.key(0), np.zeros((1, 8), np.int32)))[
+        "params"
+    ]
+    own = dataclasses.replace(saved, heads=("choice",), params=params, published=None)
+    with pytest.raises(FirthError, match="published layout of gpt2 has no head for choices"):
+        write_published(tmp_path / "new", own)
+    write_firth(tmp_path / "firth", own)
+    assert read_model(tmp_path / "firth").heads == ("choice",)
+
+
 def test_what_the_objective_needs():
     task = Task("t", "choice", ("a", "b"), "label", ("accuracy",), {}, ("0", "1"), choices=("c",))
     with pytest.raises(FirthError, match=r"needs two texts, but task 't' has choices"):
