@@ -259,8 +259,8 @@ def test_batches_of_questions(tokenizer):
     def text(most):
         return " ".join(rng.choice(words, rng.integers(1, most)))
 
-    contexts = [text(30) for _ in range(11)]
-    choices = [tuple(text(9) for _ in range(3)) for _ in range(11)]
+    contexts = [text(12) for _ in range(11)]
+    choices = [tuple(text(32) for _ in range(3)) for _ in range(11)]
     labels = rng.integers(0, 3, 11).astype(np.int32)
     names = [f"f:{i}" for i in range(11)]
     rows = tokenise_choices(contexts, choices, names, tokenizer, 48, labels=labels)
