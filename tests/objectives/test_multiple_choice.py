@@ -142,6 +142,13 @@ def test_a_classifier_of_texts_stays_one(tmp_path):
     assert read_model(tmp_path / "m").heads == ("classifier",)
 
 
+def test_a_pooler_of_roberta_is_no_head_of_choices(tmp_path):
+    """The same tensors are the hidden layer of the head in the class for choices alone."""
+    make_model(tmp_path / "m", "roberta", "gelu", "RobertaModel")
+    saved = read_model(tmp_path / "m")
+    assert saved.heads == () and "pooler" in saved.params["encoder"]
+
+
 def test_padding_rows_and_padding_change_nothing(tmp_path):
     published(tmp_path / "m", "bert")
     saved = read_model(tmp_path / "m")
