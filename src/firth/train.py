@@ -192,7 +192,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         done += 1
         if pending:
             finish(*pending)
-        pending = done, measured, squares, batch["mask"].shape[-1] * config.batch_size
+        pending = done, measured, squares, batch["mask"][0].size * config.batch_size
         last = done == end
         due = evaluators.due(done, last)
         agreed = watch.agreed(done, stop, saves.overdue())

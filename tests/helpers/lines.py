@@ -104,9 +104,10 @@ def make_places(folder: Path, store: Path) -> dict[str, Path]:
     linear = Logistic(Features(), 1, "counts", ["word:good"], ("neg", "pos"), *arrays)
     logistic_files.save(linear, folder / "linear")
     make_tagger(folder / "tagger")
-    make_answerer(folder / "answerer", tokenizer)
+    make_bert(folder / "answerer", tokenizer, "answer")
+    make_bert(folder / "chooser", tokenizer, "choice")
     names = ("run", "seeds", "published", "firth", "causal", "mute", "empty", "linear", "tagger")
-    names += ("answerer",)
+    names += ("answerer", "chooser")
     places = {name: folder / name for name in names}
     return places | {
         "store": store,
@@ -125,12 +126,12 @@ def make_tagger(folder: Path):
     write_firth(folder, Saved(spec, ("crf",), len(labels), labels, False, *files))
 
 
-def make_answerer(folder: Path, tokenizer: Path):
-    """A Firth directory of a model that answers questions, with random parameters."""
+def make_bert(folder: Path, tokenizer: Path, head: str):
+    """A Firth directory of a model with this head alone, with random parameters."""
     spec = complete_spec({"family": "bert", "vocab_size": 200} | BODY, "")
-    params = random_params(create(spec, ("answer",)))
+    params = random_params(create(spec, (head,)))
     files = (params, folder, "firth", ("float32",), tokenizer)
-    write_firth(folder, Saved(spec, ("answer",), 2, None, False, *files))
+    write_firth(folder, Saved(spec, (head,), 2, None, False, *files))
 
 
 class _Words:

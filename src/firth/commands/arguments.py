@@ -213,6 +213,7 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument
     add("--text", type=names, default=[], help="column of the text, or of two with a comma between")
+    add("--choices", type=names, default=[], help="columns of choices, or one of lists (by name)")
     add(
         "--format",
         choices=(*FORMATS, *OF_WORDS),

@@ -172,12 +172,11 @@ def _judge(args, given: list[str], changes: list[str]):
 
 
 def _measure_file(args, parser):
-    from firth.data.tasks.rows import Rows
     from firth.inference.predictions.classifier import warn_of_cut
     from firth.inference.predictions.evaluate import Gold, evaluate
     from firth.inference.predictions.kinds import own_command
     from firth.inference.predictions.layout import Layout, output_format
-    from firth.inference.predictions.load import load_classifier
+    from firth.inference.predictions.load import load_classifier, open_rows
     from firth.inference.predictions.reading import Reading
     from firth.inference.predictions.report import report
     from firth.progress import Progress
@@ -190,14 +189,14 @@ def _measure_file(args, parser):
         return
     refuse_candidates(args)
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
-    rows = Rows(args.data, args.text, format=args.format, errors=args.errors)
+    rows = open_rows(args.model, args.data, args)
     label = rows.label(args.label)
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
-    classifier = load_classifier(args.model, args.dtype)
+    classifier = load_classifier(args.model, args.dtype, rows.size)
     if classifier.encoder:
         say_dtype(classifier.encoder)
-    gold, layout, parts = Gold(classifier, label), Layout(kind, rows, classifier.labels), []
+    gold, layout, parts = Gold(classifier, label, rows), Layout(kind, rows, classifier.labels), []
 
     def check(row):
         gold.value(row)

@@ -14,12 +14,11 @@ from firth.commands.arguments import (
     refuse_candidates,
     say_dtype,
 )
-from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
 from firth.inference.predictions.classifier import warn_of_cut
 from firth.inference.predictions.kinds import own_command
 from firth.inference.predictions.layout import Layout, output_format
-from firth.inference.predictions.load import load_classifier
+from firth.inference.predictions.load import load_classifier, open_rows
 from firth.inference.predictions.output import Partial, Stream, identity, write_predictions
 from firth.inference.predictions.reading import Reading
 from firth.progress import Progress
@@ -31,8 +30,8 @@ def main(argv: list[str]) -> int:
         prog="firth predict",
         description="Label texts by a fine-tuned model or a logistic regression: a label and the "
         "probability of each, or the score of a regression. The output has the rows of the input, "
-        "in their order. A tagger labels the words of sentences, and a model of squad.py answers "
-        "questions.",
+        "in their order. A tagger labels the words of sentences, a model of squad.py answers "
+        "questions, and one of questions with choices chooses.",
     )
     add = parser.add_argument
     add_model(parser, "; A,B for the mean of two")
@@ -52,7 +51,7 @@ def main(argv: list[str]) -> int:
         return 0
     refuse_candidates(args)
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
-    rows = Rows(args.input, args.text, format=args.format, errors=args.errors)
+    rows = open_rows(args.model, args.input, args)
     kind = output_format(args.output, rows)
     if args.output != "-":
         output = check_output(args.output)
@@ -60,7 +59,7 @@ def main(argv: list[str]) -> int:
             raise FirthError(f"--output {output} is the input; write another file")
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
-    classifier = load_classifier(args.model, args.dtype)
+    classifier = load_classifier(args.model, args.dtype, rows.size)
     if classifier.encoder:
         say_dtype(classifier.encoder)
     layout = Layout(kind, rows, classifier.labels)

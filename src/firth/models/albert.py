@@ -146,6 +146,7 @@ PUBLISHED = dataclasses.replace(
         ("mlm", "predictions", "bias"),
         ("sop/dense", "sop_classifier.classifier", "dense"),
         ("classifier/dense", "classifier", "dense"),
+        ("choice/dense", "classifier", "dense"),
         ("answer/dense", "qa_outputs", "dense"),
     ),
     tied=(
@@ -155,7 +156,9 @@ PUBLISHED = dataclasses.replace(
     indices={"g": "num_groups", "j": "inner_layers"},
     prefix="albert.",
     buffers=("albert.embeddings.position_ids",),
+    exclusive_heads=(("choice", "classifier", "AlbertForMultipleChoice"),),
     architectures={
+        ("choice",): "AlbertForMultipleChoice",
         ("classifier",): "AlbertForSequenceClassification",
         ("answer",): "AlbertForQuestionAnswering",
         ("mlm", "sop"): "AlbertForPreTraining",

@@ -242,6 +242,7 @@ PUBLISHED = Published(
         ("mlm", "cls.predictions", "bias"),
         ("nsp/dense", "cls.seq_relationship", "dense"),
         ("classifier/dense", "classifier", "dense"),
+        ("choice/dense", "classifier", "dense"),
         ("answer/dense", "qa_outputs", "dense"),
     ),
     tied=(
@@ -250,7 +251,9 @@ PUBLISHED = Published(
     ),
     prefix="bert.",
     buffers=("bert.embeddings.position_ids",),
+    exclusive_heads=(("choice", "classifier", "BertForMultipleChoice"),),
     architectures={
+        ("choice",): "BertForMultipleChoice",
         ("classifier",): "BertForSequenceClassification",
         ("answer",): "BertForQuestionAnswering",
         ("mlm", "nsp"): "BertForPreTraining",

@@ -59,12 +59,16 @@ PUBLISHED = dataclasses.replace(
         ("mlm", "generator_lm_head", "bias"),
         ("classifier/hidden", "classifier.dense", "dense"),
         ("classifier/dense", "classifier.out_proj", "dense"),
+        ("choice/hidden", "sequence_summary.summary", "dense"),
+        ("choice/dense", "classifier", "dense"),
         ("answer/dense", "qa_outputs", "dense"),
     ),
     tied=(("encoder/word", "generator_lm_head", "embed"),),
     prefix="electra.",
     buffers=("electra.embeddings.position_ids",),
+    exclusive_heads=(("choice", "classifier", "ElectraForMultipleChoice"),),
     architectures={
+        ("choice",): "ElectraForMultipleChoice",
         ("classifier",): "ElectraForSequenceClassification",
         ("answer",): "ElectraForQuestionAnswering",
         ("rtd",): "ElectraForPreTraining",
@@ -72,4 +76,6 @@ PUBLISHED = dataclasses.replace(
         (): "ElectraModel",
     },
     fields=bert.PUBLISHED.fields | {"embedding_size": "embedding_size"},
+    fixed=bert.PUBLISHED.fixed
+    | {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
 )

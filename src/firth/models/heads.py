@@ -28,6 +28,7 @@ HEADS = {
     "copy": "firth.models.heads:CopiedToken",
     "bridge": "firth.models.heads:Bridge",
     "classifier": "firth.models.heads:Label",
+    "choice": "firth.models.heads:Choice",
     "answer": "firth.models.heads:Answer",
     "tags": "firth.models.tagger.heads:Tags",
     "crf": "firth.models.tagger.heads:Chain",
@@ -149,16 +150,19 @@ class Label(Head):
 
     def build(self, model, name):
         """The family's classifier."""
-        c = model.encoder.config
-        if c.classifier_pooling == "concat":
-            return ConcatClassifierHead(c, model.num_labels, model.classifier_dropout, name=name)
-        return ClassifierHead(
-            c, model.num_labels, model.classifier_dropout, c.classifier_hidden, name=name
-        )
+        return _classifier(model, name, model.num_labels)
 
     def logits(self, model, name, out, mask_BL):
         """Of the input of the family's classifier."""
-        return model.classify(out, mask_BL)
+        return model.classify(out, mask_BL, head=name)
+
+
+class Choice(Label):
+    """Logits [B, 1] of texts that each have one of the choices of a question."""
+
+    def build(self, model, name):
+        """The family's classifier with a single output."""
+        return _classifier(model, name, 1)
 
 
 class Answer(Head):
@@ -169,6 +173,13 @@ class Answer(Head):
     def build(self, model, name):
         """An affine map, as wide as two."""
         return SpanHead(model.encoder.config, model.classifier_dropout, name=name)
+
+
+def _classifier(model, name: str, outputs: int):
+    c = model.encoder.config
+    if c.classifier_pooling == "concat":
+        return ConcatClassifierHead(c, outputs, model.classifier_dropout, name=name)
+    return ClassifierHead(c, outputs, model.classifier_dropout, c.classifier_hidden, name=name)
 
 
 def classifies_pooled(config) -> bool:

@@ -89,8 +89,8 @@ class Model(nn.Module):
         """Logits float32 [B, L] that a token is the original (All-tokens MLM)."""
         return self.head("copy")(hidden_BLD)[..., 0].astype(jnp.float32)
 
-    def classify(self, out: Encoded, mask_BL=None, *, train=False):
-        """Logits float32 [B, C] of the family's classifier.
+    def classify(self, out: Encoded, mask_BL=None, *, train=False, head="classifier"):
+        """Logits float32 [B, C] of the family's classifier, or of `head`, made like it.
 
         It reads the pooled output. With a hidden layer of its own, it reads by `classifier_pooling`
         the first token ("cls"), the last real one ("last"), the mean of the real ones ("mean"), or
@@ -110,7 +110,7 @@ class Model(nn.Module):
             weights_BL = jnp.ones(out.last.shape[:2]) if mask_BL is None else mask_BL
             x_BD = jnp.einsum("BLD,BL->BD", out.last, weights_BL.astype(out.last.dtype))
             x_BD /= jnp.maximum(weights_BL.sum(1, keepdims=True), 1)  # padding rows have none
-        return self.classifier_head(x_BD, train=train)
+        return self.head(head)(x_BD, train=train)
 
     def generator_hidden(self, tokens_BL, segments_BL, mask_BL, *, train):
         """The generator's last hidden states [B, L, D_generator].

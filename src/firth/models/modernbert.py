@@ -283,7 +283,7 @@ PUBLISHED = Published(
     ),
     tied=(("encoder/word", "decoder", "embed"),),
     prefix="model.",
-    exclusive_heads=("classifier", "mlm", "classifier.weight"),  # both publish a `head`
+    exclusive_heads=(("classifier", "mlm", "classifier.weight"),),  # both publish a `head`
     architectures={
         ("classifier",): "ModernBertForSequenceClassification",
         ("mlm",): "ModernBertForMaskedLM",

@@ -39,8 +39,9 @@ class Published:
         hold follows from the Config, see `firth.weights.buffers`.
       parameterless_heads: {head without parameters of its own: published tensor name}. A file has
         the head if it holds the tensor or if its config.json names the head's class.
-      exclusive_heads: (head, other head, published tensor name), for two heads that publish the
-        same names. A file that holds the tensor has the first head, any other file the second.
+      exclusive_heads: rows (head, other head, sign), for two heads that publish the same names. The
+        sign is a published tensor name or a class of transformers. A file that holds the tensor, or
+        whose config.json names the class, has the first head, any other file the second.
       architectures: {heads: class of transformers}. A model is published as the first class whose
         heads it has.
 
@@ -62,7 +63,7 @@ class Published:
     prefix: str = ""
     buffers: tuple[str, ...] = ()
     parameterless_heads: dict[str, str] = dataclasses.field(default_factory=dict)
-    exclusive_heads: tuple[str, str, str] | None = None
+    exclusive_heads: tuple[tuple[str, str, str], ...] = ()
     architectures: dict[tuple[str, ...], str] = dataclasses.field(default_factory=dict)
     fields: dict[str, str] = dataclasses.field(default_factory=dict)
     activations: dict[str, str] = dataclasses.field(default_factory=lambda: ACTIVATIONS)

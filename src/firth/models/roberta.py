@@ -81,6 +81,8 @@ PUBLISHED = dataclasses.replace(
         ("mlm", "lm_head", "bias"),
         ("classifier/hidden", "classifier.dense", "dense"),
         ("classifier/dense", "classifier.out_proj", "dense"),
+        ("choice/hidden", "roberta.pooler.dense", "dense"),
+        ("choice/dense", "classifier", "dense"),
         ("answer/dense", "qa_outputs", "dense"),
     ),
     tied=(
@@ -89,7 +91,9 @@ PUBLISHED = dataclasses.replace(
     ),
     prefix="roberta.",
     buffers=("roberta.embeddings.position_ids",),
+    exclusive_heads=(("choice", "classifier", "RobertaForMultipleChoice"),),
     architectures={
+        ("choice",): "RobertaForMultipleChoice",
         ("classifier",): "RobertaForSequenceClassification",
         ("answer",): "RobertaForQuestionAnswering",
         ("mlm",): "RobertaForMaskedLM",

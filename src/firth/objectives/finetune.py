@@ -1,7 +1,9 @@
 """Classification and regression of texts (Devlin et al. 2019, section 4.1), and GPT's additions.
 
 Radford et al. 2018, sections 3.2 and 3.3: a language-modelling loss beside the task's, and both
-orders of two texts whose order means nothing. B rows, L length, C labels.
+orders of two texts whose order means nothing. Choices are read one by one, and their scores are the
+logits of a softmax (Devlin et al. 2019, section 4.4). B rows or questions, L length, C labels or
+choices, R = B C.
 """
 
 import dataclasses
@@ -17,18 +19,20 @@ from firth.objectives.objective import Sources, TaskObjective
 
 @dataclasses.dataclass(frozen=True)
 class Finetune(TaskObjective):
-    """Softmax cross-entropy over the labels, or the squared error of a single output.
+    """Softmax cross-entropy over the labels or choices, or the squared error of a single output.
 
     `lm_weight` is that of the language-modelling loss of the same texts, a mean over the tokens of
     each (causal models only). `both_orders` reads a pair in both orders and adds the two hidden
     states that the classifier sees. `special_counts` are the numbers of special tokens before,
-    between and after the texts.
+    between and after the texts. With `choices` a batch has tokens [B, C, L], and each row of L
+    tokens one score.
     """
 
     regression: bool = False
     lm_weight: float = 0.0
     both_orders: bool = False
     special_counts: tuple[int, int, int] = (1, 1, 1)
+    choices: bool = False
 
     @classmethod
     def from_config(cls, fields: dict, sources: Sources) -> "Finetune":
@@ -38,12 +42,15 @@ class Finetune(TaskObjective):
             raise FirthError(
                 "objective 'finetune' learns labels, and this recipe has no task; use finetune.py"
             )
-        if fields.get("both_orders") and len(task.text_columns) != 2:
+        choices = task.kind == "choice"
+        if fields.get("both_orders") and (choices or len(task.text_columns) != 2):
             raise FirthError(
-                f"objective.both_orders needs two texts, but task {task.name!r} has one"
+                f"objective.both_orders needs two texts, but task {task.name!r} has "
+                f"{'choices' if choices else 'one'}"
             )
         counts = tuple(map(len, family(body["family"]).SPECIAL_TOKENS)) if body else (1, 1, 1)
-        return cls(regression=task.kind == "regression", special_counts=counts, **fields)
+        kinds = dict(regression=task.kind == "regression", choices=choices)
+        return cls(**kinds, special_counts=counts, **fields)
 
     def __post_init__(self):
         if self.lm_weight < 0:
@@ -57,7 +64,8 @@ class Finetune(TaskObjective):
     @property
     def heads(self):
         """Heads whose logits the losses need."""
-        return ("classifier", "lm") if self.lm_weight else ("classifier",)
+        head = "choice" if self.choices else "classifier"
+        return (head, "lm") if self.lm_weight else (head,)
 
     @property
     def coefficients(self):
@@ -70,7 +78,11 @@ class Finetune(TaskObjective):
 
     def logits(self, model, batch, *, train: bool):
         """Logits float32 [B, C]."""
-        return self._read(model, batch, train)[0]
+        return self._read(model, _rows(batch), train)[0].reshape(self._shape(batch))
+
+    def _shape(self, batch) -> tuple[int, int]:
+        """Of the logits, whose rows are those of the batch."""
+        return (len(batch["tokens"]), batch["tokens"].shape[1] if self.choices else -1)
 
     def _read(self, model, batch, train: bool):
         """(logits [B, C], hidden states [B, L, D] of the texts in their own order)."""
@@ -88,19 +100,21 @@ class Finetune(TaskObjective):
             other = encode(*swapped)
             pooled = None if out.pooled is None else out.pooled + other.pooled
             out = out.replace(last=out.last + other.last, pooled=pooled)
-        return model.classify(out, mask_BL, train=train), last_BLD
+        return model.classify(out, mask_BL, train=train, head=self.heads[0]), last_BLD
 
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum} and metrics {name: (sum, weight)}."""
-        logits_BC, last_BLD = self._read(model, batch, train)
-        sums, metrics = self.losses_of(logits_BC, batch)
+        rows = _rows(batch)
+        logits, last_RLD = self._read(model, rows, train)
+        sums, metrics = self.losses_of(logits.reshape(self._shape(batch)), batch)
         if self.lm_weight:
-            tokens_BL = batch["tokens"]
+            tokens_RL, mask_RL = rows["tokens"], rows["mask"]
             if reads_backward(model.encoder.config):
-                tokens_BL = turned(tokens_BL, batch["mask"])
-            targets_BL, counted_BL = next_tokens(tokens_BL, batch["mask"])
-            losses_BL, _ = log_loss(model.lm(last_BLD), targets_BL)
-            means_B = (losses_BL * counted_BL).sum(1) / jnp.maximum(counted_BL.sum(1), 1)
+                tokens_RL = turned(tokens_RL, mask_RL)
+            targets_RL, counted_RL = next_tokens(tokens_RL, mask_RL)
+            losses_RL, _ = log_loss(model.lm(last_RLD), targets_RL)
+            means_R = (losses_RL * counted_RL).sum(1) / jnp.maximum(counted_RL.sum(1), 1)
+            means_B = means_R.reshape(len(batch["weight"]), -1).mean(1)
             sums["lm"] = (means_B * batch["weight"]).sum()
             metrics["lm_loss"] = (sums["lm"], batch["weight"].sum())
         return sums, metrics
@@ -116,6 +130,12 @@ class Finetune(TaskObjective):
         loss, right = cross_entropy(logits_BC, batch["labels"], weights_B)
         metrics = {"task_loss": (loss, weight), "task_accuracy": (right, weight)}
         return {"task": loss}, metrics
+
+
+def _rows(batch: dict) -> dict:
+    """The tokens, segments and mask of a batch as [R, L]: those of choices are [B, C, L]."""
+    names = ("tokens", "segments", "mask")
+    return {name: batch[name].reshape(-1, batch[name].shape[-1]) for name in names}
 
 
 def turned(tokens_BL, mask_BL):

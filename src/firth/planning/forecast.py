@@ -1,6 +1,7 @@
 """What a run takes on this machine: memory before it compiles, and time after ten steps."""
 
 import itertools
+import math
 import statistics
 
 import jax
@@ -24,7 +25,8 @@ def announce(config, run, program, mesh, bar) -> None:
     if bar.quiet or bar.step == bar.total:
         return
     batch = shapes(config, run, bar.step)
-    rows, length = batch["tokens"].shape
+    rows, *choices, length = batch["tokens"].shape
+    texts = math.prod(choices) * rows
     outlined = Outline(config, run.spec, run.model, run.objective, batch)
     devices = mesh.local_mesh.size
     if cpu := jax.default_backend() == "cpu":
@@ -37,9 +39,10 @@ def announce(config, run, program, mesh, bar) -> None:
     kept = share * memory.activation_bytes(outlined, program.state.params, max(per_device, 1))
     steps = bar.total - bar.step
     of = f" of {size(room)} {where}" if room else ""
+    shared = " of all devices" if cpu and devices > 1 else ""
     bar.say(
-        f"{steps:,} steps of {rows:,} x {length:,} tokens, {words(steps * rows * length)} in all; "
-        f"memory{' of all devices' if cpu and devices > 1 else ''}: {size(state)} for parameters, "
+        f"{steps:,} steps of {texts:,} x {length:,} tokens, {words(steps * texts * length)} in "
+        f"all; memory{shared}: {size(state)} for parameters, "
         f"gradients and optimiser, about {size(kept)} for activations{of}"
     )
     if room and state + kept > room:
@@ -52,11 +55,14 @@ def announce(config, run, program, mesh, bar) -> None:
 def shapes(config, run, step: int) -> dict[str, jax.ShapeDtypeStruct]:
     """The shapes of a global batch; of a labelled task, the batch of `step` with longest rows."""
     if run.task:
-        batch = run.batch(step).items()
-        length = config.data.length
-        fields = {
-            name: ((length, *rows.shape[2:])[: rows.ndim - 1], rows.dtype) for name, rows in batch
-        }
+        batch = run.batch(step)
+        before = batch["tokens"].ndim - 2  # axes between those of rows and of tokens
+        fields = {}
+        for name, rows in batch.items():
+            shape = rows.shape[1:]
+            if len(shape) > before:
+                shape = (*shape[:before], config.data.length, *shape[before + 1 :])
+            fields[name] = (shape, rows.dtype)
     else:
         fields = view_config(config.data).fields
     return {

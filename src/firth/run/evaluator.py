@@ -143,6 +143,11 @@ class Heldout(Evaluator):
         predictions = logits[:, 0] if task.kind == "regression" else logits.argmax(axis=1)
         if means:  # labelled
             means |= score(task.metrics, predictions, labels)
+            groups = self.experiment.groups.get(name, np.zeros(0, str))
+            for group in np.unique(groups):
+                part = groups == group
+                found = score(task.metrics, predictions[part], labels[part])
+                means |= {f"{metric}_{group}": value for metric, value in found.items()}
         return means, predictions
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from firth import registry
 from firth.data.corpus.store import Store, open_store
 from firth.data.tasks.buckets import Buckets, tokenise
+from firth.data.tasks.choices import tokenise_choices
 from firth.data.tasks.load import find_task
 from firth.data.tasks.overview import Baseline, baselines, overview
 from firth.data.tasks.split import load_splits
@@ -68,7 +69,8 @@ class Experiment:
     config's model section with all fields filled in. `initial` holds the loaded parameters to start
     from (nested, layers unrolled); it may be empty or partial. `overview` holds lines on a task's
     examples, to be read before training; `baselines` a constant prediction on each labelled set;
-    `scorers` what measures each set of a task in `PARTS`.
+    `scorers` what measures each set of a task in `PARTS`; `groups` the part of each example of a
+    set that is also measured alone.
     """
 
     model: Model
@@ -88,6 +90,7 @@ class Experiment:
     overview: tuple[str, ...] = ()
     baselines: dict[str, Baseline] = dataclasses.field(default_factory=dict)
     scorers: dict[str, Callable] = dataclasses.field(default_factory=dict)
+    groups: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def generator(self) -> dict | None:
@@ -219,7 +222,12 @@ def _finetuning(config, initial, own) -> Experiment:
     splits = load_splits(task, data.dir or None, data.get("dev_fraction", 0.0))
     rows, truncated = {}, {}
     for split, examples in splits.items():
-        tokenised = tokenise(examples, tokenizer, data.length, roles=module.SPECIAL_TOKENS)
+        reading = (tokenizer, data.length, module.SPECIAL_TOKENS)
+        if examples.choices:
+            texts = (examples.texts_a, examples.choices, examples.places)
+            tokenised = tokenise_choices(*texts, *reading, examples.labels)
+        else:
+            tokenised = tokenise(examples, *reading)
         rows[split], truncated[split] = Buckets(tokenised, seed=config.seed), tokenised.truncated
     first_dev = next(split for split in splits if split.startswith("dev"))
     objective = create_objective(config.objective, tokenizer, task, body=spec)
@@ -239,6 +247,7 @@ def _finetuning(config, initial, own) -> Experiment:
         ),
         overview=tuple(overview(task, splits, truncated, data.length, bool(task.dev_splits))),
         baselines=baselines(task, splits),
+        groups={name: x.groups for name, x in splits.items() if x.groups is not None},
     )
 
 

@@ -30,6 +30,7 @@ ALIKE = {
     "data.task": (("sst2", ""), ("custom", ""), ("", "custom")),
     "data.kind": (("classification", ""),),
     "data.dev_fraction": ((None, 0.1),),
+    "data.choices": ((None, ""),),
     "unfreeze_epochs": ((None, 0.0),),
     "transfer_vocabulary": ((None, False),),
 }

@@ -16,7 +16,12 @@ from firth.weights.config import architecture
 from firth.weights.packaged import ORIGINS
 from firth.weights.read import Saved
 
-TASKS = {"classifier": "text-classification", "mlm": "fill-mask", "lm": "text-generation"}
+TASKS = {
+    "classifier": "text-classification",
+    "choice": "multiple-choice",
+    "mlm": "fill-mask",
+    "lm": "text-generation",
+}
 # Task of finetune.py -> (data set of the hub, its configuration)
 DATASETS = {name: ("nyu-mll/glue", name) for name in ("cola", "sst2", "mrpc", "qqp", "stsb")}
 DATASETS |= {name: ("nyu-mll/glue", name) for name in ("mnli", "qnli", "rte", "wnli")}

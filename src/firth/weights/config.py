@@ -66,6 +66,10 @@ def write_config(description: Description, base: dict, pad_id: int | None) -> di
             f"the published layout of {name} has no place for embeddings {width} wide under layers "
             f"{description.spec['hidden_size']} wide; keep it as a Firth directory"
         )
+    if "choice" in description.heads and ("choice",) not in published.architectures:
+        raise FirthError(
+            f"the published layout of {name} has no head for choices; keep it as a Firth directory"
+        )
     config = dict(base)
     for key in ("dtype", "torch_dtype"):
         if key in config:

@@ -47,12 +47,12 @@ class Row(NamedTuple):
 def name_table(spec: dict, present) -> dict[str, Row]:
     """{published name: Row} of every tensor that a model of this size may have, tied ones included.
 
-    `present` holds heads or published names. It selects one of the family's `exclusive_heads`.
+    `present` holds heads, or published names and classes. It selects among the family's
+    `exclusive_heads`.
     """
     published = family(spec["family"]).PUBLISHED
     modules = (*published.modules, *published.tied)
-    if published.exclusive_heads:
-        head, other, sign = published.exclusive_heads
+    for head, other, sign in published.exclusive_heads:
         absent = other if head in present or sign in present else head
         modules = [module for module in modules if module[0].split("/")[0] != absent]
     counts = {letter: range(spec[field]) for letter, field in published.indices.items()}
@@ -150,7 +150,7 @@ def read_tensors(tensors: dict, description: Description, config: dict, where):
     """
     spec = description.spec
     check_depth(spec, len(tensors), where)
-    table = name_table(spec, tensors)
+    table = name_table(spec, {*tensors, *_classes(config)})
     flat, names, unused = {}, {}, []  # names: {path: name in the file}
     for name, tensor in tensors.items():
         known_as = canonical(name, spec, table)
@@ -196,8 +196,7 @@ def _heads(flat: dict, tensors, spec: dict, config: dict) -> tuple[str, ...]:
     """
     module = family(spec["family"])
     published = module.PUBLISHED
-    classes = config.get("architectures")
-    classes = set(map(str, classes)) if isinstance(classes, list) else set()
+    classes = _classes(config)
     present = {path.split("/")[0] for path in flat}
     for head, name in published.parameterless_heads.items():
         if name in tensors or published.architectures[(head,)] in classes:
@@ -205,8 +204,14 @@ def _heads(flat: dict, tensors, spec: dict, config: dict) -> tuple[str, ...]:
     if classes and not classes & set(published.architectures.values()):
         present.discard("classifier")
     if classifies_pooled(module.Config) and not _has_pooler(flat):
-        present.discard("classifier")
+        present -= {"classifier", "choice"}
     return tuple(head for head in published_heads(spec) if head in present)
+
+
+def _classes(config: dict) -> set[str]:
+    """The classes of transformers that a config.json names."""
+    classes = config.get("architectures")
+    return set(map(str, classes)) if isinstance(classes, list) else set()
 
 
 def _has_pooler(flat: dict) -> bool:

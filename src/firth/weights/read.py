@@ -163,6 +163,23 @@ def find_model(source) -> Path:
     return path
 
 
+def has_head(source, head: str, sign: str) -> bool:
+    """Whether the name of a model, as for `read_model`, is that of one with this head.
+
+    `sign` is part of its class in transformers. A local directory that is no model has none; a name
+    of the hub is downloaded.
+    """
+    path = find_model(source) if str(source).startswith("hf:") else Path(source)
+    if is_logistic(path):
+        return False
+    if (path / NAME).is_file():
+        return head in read_description(path)[0].heads
+    if not (path / "config.json").is_file():
+        return False
+    classes = read_json(path / "config.json").get("architectures")
+    return isinstance(classes, list) and any(sign in str(name) for name in classes)
+
+
 def find_tokenizer(source) -> Path:
     """The directory of the tokenizer of a model, whose name is as for `read_model`."""
     path = find_model(source)

@@ -125,7 +125,7 @@ def test_every_family_keeps_the_beginning_of_its_texts(family, length):
 
 
 def test_tokenise_single_texts_across_chunks(monkeypatch):
-    monkeypatch.setattr("firth.data.tasks.buckets._CHUNK_TEXTS", 7)
+    monkeypatch.setattr("firth.data.tasks.buckets.CHUNK_TEXTS", 7)
     texts = random_texts(np.random.default_rng(0), 50, 20)
     got = tokenise(examples_of(texts), Letters(), 12)
     for i, text in enumerate(texts):

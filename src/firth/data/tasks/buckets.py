@@ -1,7 +1,7 @@
 """Labelled examples as token ids, and their view in length buckets: few shapes, little padding.
 
 (seed, epoch) decide which examples share a batch.
-N examples, T tokens, B rows, L length.
+N examples, T tokens, B rows of a batch, C choices, R = B C rows, L length.
 """
 
 import functools
@@ -20,7 +20,7 @@ from firth.tokenizers.special_tokens import BERT, Template, build_template, trun
 
 LENGTHS = (16, 32, 64, 128, 256, 512)
 NO_EXAMPLE = np.uint32(2**32 - 1)  # the number of padding rows
-_CHUNK_TEXTS = 8192  # texts to encode at once; bounds the memory besides the result
+CHUNK_TEXTS = 8192  # texts to encode at once; bounds the memory besides the result
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Tokenised:
       pad_id: the id of padding in batches.
       last_segment: the segment id of an example's last token if it differs, else None.
       truncated: the number of examples that lost tokens.
+      choices: C rows an example, after one another; offsets and second are then those of N C rows.
     """
 
     tokens: np.ndarray
@@ -47,9 +48,10 @@ class Tokenised:
     pad_id: int
     truncated: int
     last_segment: int | None = None
+    choices: int = 1
 
     def __len__(self):
-        return len(self.second)
+        return len(self.second) // self.choices
 
 
 def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) -> Tokenised:
@@ -68,15 +70,15 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
     if length < fewest:
         raise FirthError(f"length={length}: expected at least {fewest} for {texts} text(s)")
     parts = []
-    for begin in range(0, len(examples), _CHUNK_TEXTS):
-        chunk = slice(begin, begin + _CHUNK_TEXTS)
+    for begin in range(0, len(examples), CHUNK_TEXTS):
+        chunk = slice(begin, begin + CHUNK_TEXTS)
         a = tokenizer.encode_flat(examples.texts_a[chunk])
         b = tokenizer.encode_flat(examples.texts_b[chunk]) if texts == 2 else None
         parts.append(join(a, b, length, template))
     tokens, sizes, second, cut = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokenised(
         tokens=tokens,
-        offsets=_starts(sizes),
+        offsets=starts_of(sizes),
         second=second.astype(np.int32),
         labels=examples.labels,
         length=length,
@@ -86,18 +88,19 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
     )
 
 
-def join(a, b, length: int, template: Template) -> tuple[np.ndarray, ...]:
+def join(a, b, length: int, template: Template, cut=truncation) -> tuple[np.ndarray, ...]:
     """(tokens [T], sizes [N], second [N], lost tokens [N]) of texts, or, where `b` is given, pairs.
 
-    `a` and `b` are (ids of all, sizes [N]). See `tokenise`.
+    `a` and `b` are (ids of all, sizes [N]). `cut` is (sizes of a, sizes of b, most of both) -> the
+    tokens that each loses. See `tokenise`.
     """
     a_tokens, a_sizes = a
     b_tokens, b_sizes = b or (np.zeros(0, np.int32), np.zeros_like(a_sizes))
     special = template.size(1 if b is None else 2)
-    a_cut, b_cut = truncation(a_sizes, b_sizes, length - special)
+    a_cut, b_cut = cut(a_sizes, b_sizes, length - special)
     a_kept, b_kept = a_sizes - a_cut, b_sizes - b_cut
     sizes = a_kept + b_kept + special
-    starts = _starts(sizes)[:-1]
+    starts = starts_of(sizes)[:-1]
     first = len(template.before)
     between = () if b is None else template.between
     second = first + a_kept + len(between)
@@ -114,12 +117,13 @@ def join(a, b, length: int, template: Template) -> tuple[np.ndarray, ...]:
         (a_tokens, a_sizes, a_kept, starts + first),
         (b_tokens, b_sizes, b_kept, starts + second),
     ):
-        begin = _starts(whole)[:-1]
+        begin = starts_of(whole)[:-1]
         tokens[ranges(place, place + kept)] = flat[ranges(begin, begin + kept)]
     return tokens, sizes, second, a_cut + b_cut
 
 
-def _starts(sizes: np.ndarray) -> np.ndarray:
+def starts_of(sizes: np.ndarray) -> np.ndarray:
+    """int64 [N + 1]: where each begins, and the end of the last."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
@@ -136,6 +140,9 @@ class Buckets(View):
     float32 (0 for padding rows) and labels int32 or float32 (absent from a test set). `example` is
     the number of the example, NO_EXAMPLE in padding rows; `copy` is the epoch. In padding rows
     tokens are [PAD] and mask is False.
+
+    An example with C > 1 choices has C rows: tokens, segments and mask are [B, C, L], B examples,
+    and the longest of the rows decides the bucket.
     """
 
     def __init__(self, tokenised: Tokenised, lengths: Sequence[int] = LENGTHS, seed: int = 0):
@@ -153,9 +160,13 @@ class Buckets(View):
         )
         labels = {} if tokenised.labels is None else {"labels": tokenised.labels.dtype}
         self.fields = row_fields(None, weight=np.float32, **labels)
+        if (C := tokenised.choices) > 1:
+            rows = {name: self.fields[name] for name in ("tokens", "segments", "mask")}
+            self.fields |= {name: ((C, *shape), kind) for name, (shape, kind) in rows.items()}
         self._examples = tokenised
         self._seed = operator.index(seed)
-        self._sizes = np.diff(tokenised.offsets)
+        self._row_sizes = np.diff(tokenised.offsets)
+        self._sizes = self._row_sizes.reshape(-1, C).max(axis=1)
         self._bucket = np.searchsorted(self.lengths, self._sizes)
         self._plan = functools.lru_cache(maxsize=4)(self._make_plan)
 
@@ -175,7 +186,8 @@ class Buckets(View):
     def pad_fraction(self, batch_size: int, sequential: bool = False) -> float:
         """The share of padding among an epoch's token positions."""
         plan = self._sequential_plan if sequential else functools.partial(self._plan, 0)
-        return 1.0 - len(self._examples.tokens) / float(plan(batch_size)[1].sum() * batch_size)
+        rows = batch_size * self._examples.choices
+        return 1.0 - len(self._examples.tokens) / float(plan(batch_size)[1].sum() * rows)
 
     def _batch(self, step: int, batch_size: int, own: slice) -> Batch:
         epoch, place = divmod(step, self.steps_per_epoch(batch_size))
@@ -219,19 +231,21 @@ class Buckets(View):
     def _assemble(self, example_B: np.ndarray, length: int, epoch: int) -> Batch:
         examples, real_B = self._examples, example_B >= 0
         number_B = np.where(real_B, example_B, 0)
-        size_B = np.where(real_B, self._sizes[number_B], 0)
+        row_R = (number_B[:, None] * examples.choices + np.arange(examples.choices)).ravel()
+        size_R = np.where(np.repeat(real_B, examples.choices), self._row_sizes[row_R], 0)
         place_L = np.arange(length)
-        mask_BL = place_L < size_B[:, None]
-        tokens_BL = np.full(mask_BL.shape, examples.pad_id, np.int32)
-        first_B = examples.offsets[number_B]
-        tokens_BL[mask_BL] = examples.tokens[ranges(first_B, first_B + size_B)]
-        segments_BL = (mask_BL & (place_L >= examples.second[number_B, None])).astype(np.int32)
+        mask_RL = place_L < size_R[:, None]
+        tokens_RL = np.full(mask_RL.shape, examples.pad_id, np.int32)
+        first_R = examples.offsets[row_R]
+        tokens_RL[mask_RL] = examples.tokens[ranges(first_R, first_R + size_R)]
+        segments_RL = (mask_RL & (place_L >= examples.second[row_R, None])).astype(np.int32)
         if examples.last_segment is not None:
-            segments_BL[place_L == size_B[:, None] - 1] = examples.last_segment
+            segments_RL[place_L == size_R[:, None] - 1] = examples.last_segment
+        shape = (len(example_B), *self.fields["tokens"][0][:-1], length)
         batch = {
-            "tokens": tokens_BL,
-            "segments": segments_BL,
-            "mask": mask_BL,
+            "tokens": tokens_RL.reshape(shape),
+            "segments": segments_RL.reshape(shape),
+            "mask": mask_RL.reshape(shape),
             "example": np.where(real_B, number_B, NO_EXAMPLE).astype(np.uint32),
             "copy": np.full(len(example_B), epoch, np.uint32),
             "weight": real_B.astype(np.float32),

@@ -36,6 +36,13 @@ LABELS = (
     *("label", "labels", "goldlabel", "class", "category", "target", "score", "stars", "rating"),
     *("sentiment", "emotion", "intent", "topic", "similarity", "isduplicate", "quality"),
 )
+CONTEXTS = (
+    *("context", "passage", "article", "paragraph", "story", "prompt", "premise", "text", "sent1"),
+    "sentence",
+)
+QUESTIONS = ("question", "query", "sent2")
+CHOICE_LISTS = ("choices", "options", "endings")
+ANSWERS = ("answer", "answerkey", "gold", "correct")  # the label of a question with choices
 NUMBERS = ("id", "idx", "index", "guid", "uid", "key", "line", "row", "")  # what names a row
 
 
@@ -71,14 +78,58 @@ def text_columns(header: Sequence[str], at: str, option: str = "--text") -> tupl
     )
 
 
-def label_column(header: Sequence[str], at: str, option: str = "--label") -> str:
-    """The column of the label, as the header spells it.
+def choice_columns(header: Sequence[str]) -> tuple[str, ...]:
+    """The column of lists of choices, or those of one choice each; () where there are none.
 
-    Raises FirthError, beginning with `at`, where no column or several could be the label; `option`
-    is how the user names it, "--label" or "data.label".
+    A list is named choices, options or endings. Columns of one choice each have such a name in the
+    singular, with a number from 0 or a letter from A: ending0, ending1; option_a, option_b.
     """
     names = _normalised(header)
-    known = [names[name] for name in LABELS if name in names]
+    for name in CHOICE_LISTS:
+        for firsts in ("0123456789", "abcdefghij"):
+            places = [f"{name.removesuffix('s')}{first}" for first in firsts]
+            found = [names[place] for place in places if place in names]
+            if len(found) > 1 and [names.get(place) for place in places[: len(found)]] == found:
+                return tuple(found)
+        if name in names:
+            return (names[name],)
+    return ()
+
+
+def choice_texts(header: Sequence[str], at: str, option: str = "--text") -> tuple[str, ...]:
+    """The columns of the context and of the question, or of one alone, beside choices.
+
+    Raises FirthError, beginning with `at`, where no column or several could be one of them.
+    """
+    names = _normalised(header)
+    chosen = []
+    for known in (CONTEXTS, QUESTIONS):
+        found = [names[name] for name in known if name in names]
+        if len(found) > 1:
+            raise FirthError(
+                f"{at}: the text may be in {' or '.join(found)}; choose by {option}=CONTEXT, or "
+                "CONTEXT,QUESTION"
+            )
+        chosen += found
+    if not chosen:
+        raise FirthError(
+            f"{at}: no column is known to hold a context or a question; there are: "
+            f"{listed(header)}; choose by {option}=CONTEXT, or CONTEXT,QUESTION"
+        )
+    return tuple(chosen)
+
+
+def label_column(
+    header: Sequence[str], at: str, option: str = "--label", more: Sequence[str] = ()
+) -> str:
+    """The column of the label, as the header spells it.
+
+    `more` are further names that it may have. Raises FirthError, beginning with `at`, where no
+    column or several could be the label; `option` is how the user names it, "--label" or
+    "data.label".
+    """
+    names = _normalised(header)
+    known = [names[name] for name in (*LABELS, *more) if name in names]
     chosen = [names["label"]] if "label" in names else known
     if len(chosen) == 1:
         return chosen[0]

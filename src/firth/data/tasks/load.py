@@ -9,12 +9,33 @@ from pathlib import Path
 import numpy as np
 
 from firth import registry
-from firth.data.tasks.columns import label_column, text_columns
-from firth.data.tasks.tables import Table, find_file, present, read_header, read_table
-from firth.data.tasks.task import GLUE, Examples, Task, make_task, shown
+from firth.data.tasks.choices import RACE, first_count, load_choices
+from firth.data.tasks.columns import (
+    ANSWERS,
+    choice_columns,
+    choice_texts,
+    label_column,
+    text_columns,
+)
+from firth.data.tasks.tables import (
+    Table,
+    find_file,
+    listed,
+    present,
+    read_header,
+    read_table,
+)
+from firth.data.tasks.task import GLUE, TASKS, Examples, Task, make_task, shown
 from firth.errors import FirthError
 
 MEND = "give the row a label, or remove it"
+# What data.dir holds, for errors.
+_LAYOUTS = {
+    "glue": "; expected the folders of download_glue_data.py, DIR/SST-2/train.tsv and so on",
+    "codah": "; expected data.dir to be one of CODAH's folds, with train.tsv, dev.tsv, test.tsv",
+    "swag": "; expected train.csv, val.csv and test.csv of SWAG",
+    "race": "; expected RACE's folders, DIR/train/high/1.txt and so on",
+}
 
 
 def find_task(data, recipe: str = "finetune.py") -> Task:
@@ -27,15 +48,17 @@ def find_task(data, recipe: str = "finetune.py") -> Task:
         raise FirthError(
             "nothing to learn: give a labelled file, --config.data.train=FILE (CSV, TSV or JSONL, "
             "with columns like text and label), or a task, as in --config "
-            f"{recipe}:task=sst2 with --config.data.dir=DIR ({', '.join(GLUE)}, tfds:NAME)"
+            f"{recipe}:task=sst2 with --config.data.dir=DIR ({', '.join(TASKS)}, tfds:NAME)"
         )
     options = {
         name: data[name]
         for name in ("train", "dev", "test", "text", "label", "kind")
         if data[name] and (name != "kind" or data.train)
     }
-    if "text" in options:
-        options["text"] = tuple(options["text"].split(","))
+    if data.get("choices"):  # a field that older runs lack
+        options["choices"] = data.choices
+    for name in options.keys() & {"text", "choices"}:
+        options[name] = tuple(options[name].split(","))
     if data.task.startswith("tfds:"):
         named = {split: options.pop(split) for split in ("train", "dev", "test") if data[split]}
         options.pop("kind", None)  # the type of the label says it
@@ -65,14 +88,14 @@ def get_task(name: str, **options) -> Task:
         return tfds_task(name.removeprefix("tfds:"), **options)
     if options:
         return custom_task(name=name, **options)
-    if name not in GLUE:
-        near = difflib.get_close_matches(name.rpartition("/")[2], GLUE, n=1, cutoff=0.6)
+    if name not in TASKS:
+        near = difflib.get_close_matches(name.rpartition("/")[2], TASKS, n=1, cutoff=0.6)
         known = f"did you mean {near[0]!r}? There are" if near else "there are"
         raise FirthError(
-            f"no task {name!r}; {known} {', '.join(GLUE)}, tfds:NAME, or your own files: "
+            f"no task {name!r}; {known} {', '.join(TASKS)}, tfds:NAME, or your own files: "
             "--config.data.train=FILE"
         )
-    return GLUE[name]
+    return TASKS[name]
 
 
 def custom_task(
@@ -86,19 +109,24 @@ def custom_task(
     metrics: Sequence[str] = (),
     name: str = "custom",
     directory: str | None = None,
+    choices: Sequence[str] = (),
 ) -> Task:
     """A task over your own CSV, TSV or JSONL files (plain, .gz or .xz) with named columns.
+
+    Questions with choices may also be folders of RACE's passages.
 
     Args:
       train, dev, test: paths; "" for a missing split.
       text: the column of the text, or the two columns of a pair; () finds them by their names.
       label: the column of the label (strings or integers; numbers for regression); "" finds it.
-      kind: "classification" or "regression"; "" finds it in the labels of `train`, which are scores
-        where all are numbers and some of them not whole.
+      kind: "classification", "regression" or "choice"; "" finds it: a file with columns of choices
+        has questions, and else the labels of `train` are scores where all are numbers and some of
+        them not whole.
       labels: label strings in index order; () takes those of `train`, sorted (integers by value).
       metrics: () means accuracy, or Pearson and Spearman.
       name: the name of the task in logs and files.
       directory: the base of relative paths (None: here).
+      choices: the column that lists the choices of a question, or a column for each; () finds them.
 
     Raises:
       FirthError: an unknown kind or metric, a missing column, an empty label, fewer than two
@@ -110,8 +138,19 @@ def custom_task(
         raise FirthError(f"task {name!r}: no files; give train=, dev= or test=")
     if not (train or labels or kind == "regression"):
         raise FirthError(f"task {name!r}: give labels=, or train= to take the labels from")
-    path = _existing(next(iter(files.values())), directory or ".")
-    text, label = _columns(path, (text,) if isinstance(text, str) and text else text, label)
+    path = _existing(next(iter(files.values())), directory or ".", folders=True)
+    text = (text,) if isinstance(text, str) and text else text
+    header = RACE if path.is_dir() else read_header(path)
+    if kind in ("", "choice") and not labels:
+        choices = choices or choice_columns(header)
+        if choices:
+            return _choice_task(name, path, header, files, text, label, choices, metrics)
+    if kind == "choice" or choices:
+        raise FirthError(
+            f"{path}:1: no columns are known to hold choices; there are: {listed(header)}; choose "
+            "by --config.data.choices=COLUMN (a list, in JSONL) or A,B,C (a column for each)"
+        )
+    text, label = _columns(path, header, text, label)
     if not kind and labels:
         kind = "classification"
     if kind in ("", "classification") and not labels:
@@ -121,9 +160,21 @@ def custom_task(
     return make_task(name, kind, text, label, labels, metrics, files)
 
 
-def _columns(path: Path, text: Sequence[str], label: str) -> tuple[Sequence[str], str]:
+def _choice_task(name, path, header, files, text, label, choices, metrics) -> Task:
+    """A task of questions with choices, as many as the first one has."""
+    at, more = f"{path}:1", "--config.data"
+    present(at, [*text, *choices], (), header)
+    label = label or label_column(header, at, f"{more}.label", ANSWERS)
+    others = [column for column in header if column not in (label, *choices)]
+    text = text or choice_texts(others, at, f"{more}.text")
+    count = len(choices) if len(choices) > 1 else first_count(path, choices[0])
+    labels = tuple(map(str, range(count)))
+    return make_task(name, "choice", text, label, labels, metrics, files, choices)
+
+
+def _columns(path: Path, header, text: Sequence[str], label: str) -> tuple[Sequence[str], str]:
     """The columns of text and label, found where they are not given."""
-    header, at = read_header(path), f"{path}:1"
+    at = f"{path}:1"
     chosen = label or label_column(header, at, "--config.data.label")
     others = [column for column in header if column != chosen]
     if not text:  # a single column beside one that was named for the label can only be the text
@@ -188,6 +239,10 @@ def load_split(task: Task, split: str, directory: str | None = None) -> Examples
     """
     if split not in task.files:
         raise FirthError(f"task {task.name!r} has no split {split!r}; it has {list(task.files)}")
+    if task.kind == "choice":
+        known = task is TASKS.get(task.name)
+        path = _existing(task.files[split], directory or ".", known and task.name, folders=True)
+        return load_choices(task, split, path, may_hide=_is_test(split))
     table = _read(task, split, directory)
     if not len(table.rows):
         raise FirthError(f"{table.source}: no examples; expected one a row")
@@ -204,7 +259,8 @@ def _read(task: Task, split: str, directory: str | None) -> Table:
         from firth.data.tasks.tfds import read_tfds
 
         return read_tfds(task.tfds, task.files[split], required, optional, directory)
-    path = _existing(task.files[split], directory or ".", task is GLUE.get(task.name))
+    known = task is GLUE.get(task.name)
+    path = _existing(task.files[split], directory or ".", known and "glue")
     header, ragged = task.headers.get(split, ()), task.ragged_allowed.get(split, 0)
     return read_table(path, required, optional, header, ragged)
 
@@ -213,12 +269,14 @@ def _is_test(split: str) -> bool:
     return split.startswith("test")
 
 
-def _existing(name: str, directory: str = ".", glue: bool = False) -> Path:
-    path = find_file(directory, name)
+def _existing(
+    name: str, directory: str = ".", layout: str | bool = "", folders: bool = False
+) -> Path:
+    """The file, or, with `folders`, the folder of that name; `layout` is one of _LAYOUTS."""
+    at = Path(directory).expanduser() / Path(name).expanduser()
+    path = at if folders and at.is_dir() else find_file(directory, name)
     if path is None:
-        layout = "; expected the folders of download_glue_data.py, DIR/SST-2/train.tsv and so on"
-        at = Path(directory) / name
-        raise FirthError(f"{at}: no such file, nor .gz or .xz{layout if glue else ''}")
+        raise FirthError(f"{at}: no such file, nor .gz or .xz{_LAYOUTS.get(layout, '')}")
     return path
 
 

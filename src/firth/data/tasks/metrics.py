@@ -65,6 +65,7 @@ METRICS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray], float]]] = {
         "matthews": _matthews,
     },
     "regression": {"pearson": _pearson, "spearman": _spearman},
+    "choice": {"accuracy": _accuracy},
 }
 _ALL = METRICS["classification"] | METRICS["regression"]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from firth.data.tasks.choices import longest_choice
 from firth.data.tasks.metrics import score
 from firth.data.tasks.task import Examples, Task
 
@@ -17,14 +18,17 @@ class Baseline:
     """A constant prediction on one split: what it is in words, and {metric: value}.
 
     It is the most frequent label of train. For scores it is their mean, whose error is the
-    `task_loss` of a run, the mean squared error; a constant has no correlation.
+    `task_loss` of a run, the mean squared error; a constant has no correlation. `longest` has the
+    metrics of always taking the longest choice, where there are choices.
     """
 
     words: str
     metrics: Mapping[str, float]
+    longest: Mapping[str, float] | None = None
 
     def __str__(self):
-        return f"{self.words}: {figures(self.metrics)}"
+        longest = f"; longest choice: {figures(self.longest)}" if self.longest else ""
+        return f"{self.words}: {figures(self.metrics)}{longest}"
 
 
 def baselines(task: Task, splits: Mapping[str, Examples]) -> dict[str, Baseline]:
@@ -42,7 +46,11 @@ def baselines(task: Task, splits: Mapping[str, Examples]) -> dict[str, Baseline]
         else:
             most = int(np.bincount(train).argmax())
             metrics = score(task.metrics, np.full(len(labels), most), labels)
-            found[name] = Baseline(f"majority baseline (always {task.labels[most]!r})", metrics)
+            longest = examples.choices and score(
+                task.metrics, longest_choice(examples.choices), labels
+            )
+            words = f"majority baseline (always {task.labels[most]!r})"
+            found[name] = Baseline(words, metrics, longest)
     return found
 
 

@@ -29,11 +29,14 @@ _TEXTS = ("text", "text_pair")  # the columns of a text file
 
 
 class Row(NamedTuple):
-    """One row: where it is ("test.csv:3"), all its columns, and its text or pair of texts."""
+    """One row: where it is ("test.csv:3"), all its columns, and its text or pair of texts.
+
+    Of a question with choices, the text is (context, the texts beside it).
+    """
 
     at: str
     fields: dict
-    text: str | tuple[str, str]
+    text: str | tuple
 
 
 class Rows:
@@ -44,7 +47,11 @@ class Rows:
       format: one of FORMATS.
       columns: the names of the first row's columns.
       texts: the column of the text, or the two columns of a pair.
+      choices: the columns of choices, () of texts; size: how many choices each question has.
     """
+
+    choices: tuple[str, ...] = ()
+    size: int = 0
 
     def __init__(
         self,
@@ -91,7 +98,14 @@ class Rows:
         at = f"{self.name}:{line if self.format == 'jsonl' else 1}"  # a table's header is there
         present(at, texts, (), fields)
         known = self.columns if self.format == "txt" else texts
-        self.texts = tuple(known) or text_columns(self.columns, at, option)
+        self._read_first(f"{self.name}:{line}", fields)
+        self.texts = tuple(known) or self._text_columns(at, option)
+
+    def _text_columns(self, at: str, option: str) -> tuple[str, ...]:
+        return text_columns(self.columns, at, option)
+
+    def _read_first(self, at: str, fields: dict) -> None:
+        """Take what else a subclass needs from the first row."""
 
     def label(self, name: str | None = None, option: str = "--label") -> str:
         """The column of the label: `name`, else by its name; FirthError where that is not clear."""
@@ -105,7 +119,10 @@ class Rows:
         for line, fields in self._once or self._records():
             at = f"{self.name}:{line}"
             texts = tuple(self._text(at, fields, name) for name in self.texts)
-            yield Row(at, fields, texts if len(texts) == 2 else texts[0])
+            yield self._row(at, fields, texts)
+
+    def _row(self, at: str, fields: dict, texts: tuple[str, ...]) -> Row:
+        return Row(at, fields, texts if len(texts) == 2 else texts[0])
 
     def count(self, check: Callable[[Row], object] = bool) -> int | None:
         """Read and check all rows and count them; None for what comes only once."""

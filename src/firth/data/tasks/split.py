@@ -118,7 +118,7 @@ def _numbered(keys: list) -> np.ndarray:
 
 def _strata(examples: Examples) -> np.ndarray:
     """int64 [N]: the label of each example, or the tenth that its score is in."""
-    if examples.task.kind == "classification":
+    if examples.task.kind != "regression":
         return examples.labels.astype(np.int64)
     rank = np.argsort(np.argsort(examples.labels, kind="stable"), kind="stable")
     return rank * BINS // len(examples)
@@ -127,10 +127,17 @@ def _strata(examples: Examples) -> np.ndarray:
 def _part(examples: Examples, chosen_N: np.ndarray) -> Examples:
     """The chosen examples, in the same order."""
     places = np.flatnonzero(chosen_N)
+
+    def of(values: list | None) -> list | None:
+        return values and [values[i] for i in places]
+
     return dataclasses.replace(
         examples,
-        texts_a=[examples.texts_a[i] for i in places],
-        texts_b=examples.texts_b and [examples.texts_b[i] for i in places],
+        texts_a=of(examples.texts_a),
+        texts_b=of(examples.texts_b),
         labels=examples.labels[places],
         rows=examples.rows[places],
+        choices=of(examples.choices),
+        groups=None if examples.groups is None else examples.groups[places],
+        places=of(examples.places),
     )

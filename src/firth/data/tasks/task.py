@@ -1,7 +1,8 @@
 """Labelled tasks: the layout of their files, their labels and their metrics.
 
-The GLUE tasks (Wang et al. 2019) read the TSV files that `download_glue_data.py` writes. Other
-tasks read a CSV, TSV or JSONL file with named columns, or a TFDS dataset. The name of a label
+The GLUE tasks (Wang et al. 2019) read the TSV files that `download_glue_data.py` writes. CODAH
+(Chen et al. 2019), SWAG (Zellers et al. 2018) and RACE (Lai et al. 2017) have choices. Other tasks
+read a CSV, TSV or JSONL file with named columns, or a TFDS dataset. The name of a label
 decides its index, never the order of the examples (huggingface/transformers#10401).
 """
 
@@ -20,8 +21,10 @@ class Task:
 
     Attributes:
       name: its name in recipes.
-      kind: "classification" (labels are names) or "regression" (labels are numbers).
-      text_columns: the column of the text, or the two columns of a pair.
+      kind: "classification" (labels are names), "regression" (labels are numbers) or "choice" (one
+        of several choices is right; labels are their numbers from 0).
+      text_columns: the column of the text, or the two columns of a pair; of a choice the column of
+        the context, of the question, or of both.
       label_column: the column of the label; a split without it is a test set.
       metrics: names of `firth.data.tasks.metrics`; the first chooses the best checkpoint.
       files: split -> file below the data directory, or the split's name in TFDS.
@@ -31,6 +34,7 @@ class Task:
       ragged_allowed: split -> how many malformed rows to skip at most (QQP's train has a few).
       limits: the range of a regression task's scores; submissions clip predictions to it.
       tfds: the TFDS dataset of the task; "" for files.
+      choices: the column that lists the choices, or a column for each.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Task:
     ragged_allowed: Mapping[str, int] = field(default_factory=dict)
     limits: tuple[float, float] | None = None
     tfds: str = ""
+    choices: tuple[str, ...] = ()
 
     @property
     def main_metric(self) -> str:
@@ -62,6 +67,10 @@ class Examples:
     """One split. `labels` is int32 (index) or float32 (score) [n], None for a test set.
 
     `rows` int64 [n] is the place of each example in its source (a file's 1-based line).
+
+    Of a choice, `texts_a` are the contexts, and `choices` has the texts to read beside each.
+    `groups` names the part of each example that is also measured alone (RACE's middle and high),
+    and `places` says where each is.
     """
 
     task: Task
@@ -71,6 +80,9 @@ class Examples:
     labels: np.ndarray | None
     rows: np.ndarray
     skipped: int = 0
+    choices: list[tuple[str, ...]] | None = None
+    groups: np.ndarray | None = None
+    places: list[str] | None = None
 
     def __len__(self):
         return len(self.texts_a)
@@ -135,16 +147,50 @@ _GLUE_TASKS = (
 GLUE: dict[str, Task] = {task.name: task for task in _GLUE_TASKS}
 
 
-def make_task(name, kind, text, label, labels, metrics, files) -> Task:
+def _choice(name, files, texts, choices, label="label", **more) -> Task:
+    labels, metrics = tuple(map(str, range(4))), ("accuracy",)
+    return Task(name, "choice", texts, label, metrics, files, labels, choices=choices, **more)
+
+
+_ENDINGS = tuple(f"ending{i}" for i in range(4))
+_CODAH_HEADER = ("category", "prompt", *_ENDINGS, "label")
+_CODAH_FILES = {split: f"{split}.tsv" for split in ("train", "dev", "test")}  # of one fold
+
+_CHOICE_TASKS = (
+    _choice(
+        "codah",
+        _CODAH_FILES,
+        ("prompt",),
+        _ENDINGS,
+        headers=dict.fromkeys(_CODAH_FILES, _CODAH_HEADER),
+    ),
+    _choice(
+        "swag",
+        {"train": "train.csv", "dev": "val.csv", "test": "test.csv"},
+        ("sent1", "sent2"),
+        _ENDINGS,
+    ),
+    _choice(
+        "race",
+        {"train": "train", "dev": "dev", "test": "test"},  # folders
+        ("article", "question"),
+        ("options",),
+        "answer",
+    ),
+)
+TASKS: dict[str, Task] = GLUE | {task.name: task for task in _CHOICE_TASKS}
+
+
+def make_task(name, kind, text, label, labels, metrics, files, choices=()) -> Task:
     """Check a user's arguments (those of `custom_task`) and make a task; `files` as in `Task`."""
-    if kind not in ("classification", "regression"):
-        raise FirthError(f"task {name!r}: kind {kind!r} is not classification or regression")
+    if kind not in METRICS:
+        raise FirthError(f"task {name!r}: kind {kind!r} is not {' or '.join(METRICS)}")
     text, labels = _as_tuple(text), _as_tuple(labels)
     if len(text) not in (1, 2):
         raise FirthError(f"task {name!r}: text={text!r}; expected one column, or two for pairs")
     if kind == "classification" and (len(labels) < 2 or len(set(labels)) < len(labels)):
         raise FirthError(f"task {name!r}: labels {shown(labels)}; expected two or more, each once")
-    default = ("accuracy",) if kind == "classification" else ("pearson", "spearman")
+    default = ("pearson", "spearman") if kind == "regression" else ("accuracy",)
     metrics = _as_tuple(metrics) or default
     available = [metric for metric in METRICS[kind] if metric != "f1" or len(labels) == 2]
     for metric in metrics:
@@ -153,7 +199,7 @@ def make_task(name, kind, text, label, labels, metrics, files) -> Task:
                 f"task {name!r}: no metric {metric!r} for {kind}"
                 f" with {len(labels)} labels; there are {', '.join(available)}"
             )
-    return Task(name, kind, text, label, metrics, files, labels)
+    return Task(name, kind, text, label, metrics, files, labels, choices=_as_tuple(choices))
 
 
 def _as_tuple(value) -> tuple[str, ...]:

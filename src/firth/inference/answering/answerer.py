@@ -12,13 +12,10 @@ from firth.data.answering.files import Questions
 from firth.data.answering.windows import AnswerBuckets, in_windows
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder, load
-from firth.models.logistic.files import is_logistic
 from firth.models.model import bound, family, longest
 from firth.objectives.answer import Answer
-from firth.storage.local import read_json
 from firth.training.journal import read_journal
-from firth.weights.description import NAME, read_description
-from firth.weights.read import Saved, find_model
+from firth.weights.read import Saved, has_head
 
 HEAD = "answer"
 ARRAYS = ("tokens", "segments", "mask")
@@ -28,19 +25,8 @@ WINDOW = 512  # questions at a time
 
 
 def is_answerer(source) -> bool:
-    """Whether the name of a model, as for `read_model`, is that of one that answers questions.
-
-    A local directory that is no model is not; a name of the hub is downloaded.
-    """
-    path = find_model(source) if str(source).startswith("hf:") else Path(source)
-    if is_logistic(path):
-        return False
-    if (path / NAME).is_file():
-        return HEAD in read_description(path)[0].heads
-    if not (path / "config.json").is_file():
-        return False
-    classes = read_json(path / "config.json").get("architectures")
-    return isinstance(classes, list) and any("ForQuestionAnswering" in str(c) for c in classes)
+    """Whether the name of a model, as for `read_model`, is that of one that answers questions."""
+    return has_head(source, HEAD, "ForQuestionAnswering")
 
 
 class Answerer:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("firth")
 
-HEAD = "classifier"
+HEAD, CHOICE = "classifier", "choice"
 SORTED_BATCHES = 32  # batches of texts sorted by length at a time
 
 
@@ -90,14 +90,19 @@ class Classifier:
 
     def __init__(self, encoder: "Encoder"):
         """Raises FirthError for a model that cannot label texts."""
+        check_classifier(encoder.saved)
+        labels = label_names(encoder.saved)
+        self._open(encoder, HEAD, labels, outputs=len(labels) or 1)
+
+    def _open(self, encoder: "Encoder", head: str, labels: tuple[str, ...], outputs: int):
+        """Set the attributes of a classifier of rows by this head, which has so many outputs."""
         saved = encoder.saved
-        check_classifier(saved)
-        if HEAD not in encoder.model.heads:
+        if head not in encoder.model.heads:
             raise FirthError(
-                f"{saved.source} was loaded without its head {HEAD!r}; load it with heads=True"
+                f"{saved.source} was loaded without its head {head!r}; load it with heads=True"
             )
-        self.encoder, self.source = encoder, saved.source
-        self.labels = label_names(saved)
+        self.encoder, self.source, self.labels = encoder, saved.source, labels
+        self._outputs = outputs
         trained = recipe.read(saved.source) if saved.layout == "workdir" else {}
         length = trained.get("data", {}).get("length") or encoder.max_length
         self.max_length = encoder.max_length
@@ -105,13 +110,16 @@ class Classifier:
         objective = Finetune(
             both_orders=trained.get("objective", {}).get("both_orders", False),
             special_counts=tuple(map(len, family(saved.spec["family"]).SPECIAL_TOKENS)),
+            choices=head == CHOICE,
         )
 
-        def logits(model, tokens_BL, segments_BL, mask_BL):
-            batch = {"tokens": tokens_BL, "segments": segments_BL, "mask": mask_BL}
+        def logits(model, *arrays):
+            if objective.choices:  # a row is a question with one choice
+                arrays = [rows_BL[:, None] for rows_BL in arrays]
+            batch = dict(zip(("tokens", "segments", "mask"), arrays, strict=True))
             return objective.logits(model, batch, train=False)
 
-        key = ("classify", objective.both_orders, objective.special_counts)
+        key = (head, objective.both_orders, objective.special_counts)
         self._logits = encoder.program(key, lambda: bound(encoder.model, logits))
 
     def __call__(
@@ -137,11 +145,7 @@ class Classifier:
         outputs_NC = np.zeros((len(texts), outputs_RC.shape[1]))
         np.add.at(outputs_NC, owners, outputs_RC)
         outputs_NC /= np.bincount(owners)[:, None]
-        if len(bad := np.flatnonzero(~np.isfinite(outputs_NC).all(1))):
-            raise FirthError(
-                f"{names[bad[0]]}: what {self.encoder.saved.source} gives is not finite; the model "
-                "has diverged"
-            )
+        self._check_finite(outputs_NC, names)
         return outputs_NC, cut
 
     def digest(self) -> str:
@@ -153,6 +157,13 @@ class Classifier:
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(leaf))
         return digest.hexdigest()
+
+    def _check_finite(self, outputs_NC: np.ndarray, names: Sequence[str]):
+        if len(bad := np.flatnonzero(~np.isfinite(outputs_NC).all(1))):
+            raise FirthError(
+                f"{names[bad[0]]}: what {self.encoder.saved.source} gives is not finite; the model "
+                "has diverged"
+            )
 
     def _encode(self, texts: Sequence[Text], names: Sequence[str]) -> list[list[np.ndarray]]:
         """The ids of each text, or of the two of a pair, encoded as in training."""
@@ -177,7 +188,7 @@ class Classifier:
             chosen = order[begin : begin + batch_size]
             batch = pad_rows(self.encoder.pad([rows[i] for i in chosen]), batch_size)
             started.append((chosen, self._logits(self.encoder.params, *batch)))
-        logits_RC = np.zeros((len(rows), len(self.labels) or 1))
+        logits_RC = np.zeros((len(rows), self._outputs))
         for chosen, logits_BC in started:  # the device computes ahead of the host
             logits_RC[chosen] = np.asarray(logits_BC)[: len(chosen)]
         return logits_RC

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from firth.data.tasks.choices import longest_choice
 from firth.data.tasks.metrics import score
 from firth.data.tasks.rows import Row, Rows
 from firth.data.tasks.task import shown
@@ -24,8 +25,9 @@ class Evaluation:
 
     examples: their number. cut: how many of them lost tokens.
     metrics: accuracy, f1_macro and matthews; of a regression pearson, spearman, rmse and mae.
-    baseline: {"label": the most frequent one, "accuracy": of always giving it}; of a regression
-      {"score": the mean, "rmse": of always giving it}.
+    baseline: {"label": the most frequent one, "accuracy": of always giving it}, and of questions
+      "longest", the accuracy of the longest choice; of a regression {"score": the mean, "rmse": of
+      always giving it}.
     labels: their names [C], () for a regression, which lacks the rest.
     by_label: {label: {"precision", "recall", "f1", "examples"}}.
     confusion: int [C, C], examples by their label (rows) and their prediction (columns).
@@ -44,13 +46,17 @@ class Gold:
     """The labels of a file as indices, or as the scores of a regression.
 
     They are the names of the model's labels, or their numbers; the first row decides which.
+    Those of questions, if these are the `rows`, are the numbers of choices, or letters.
     """
 
-    def __init__(self, classifier: TextClassifier, column: str):
+    def __init__(self, classifier: TextClassifier, column: str, rows: Rows | None = None):
         self.labels, self.column, self._known = classifier.labels, column, None
+        self._rows = rows
 
     def value(self, row: Row) -> int | float:
         """The label's index or the score; FirthError, naming the row, for one that is not known."""
+        if self._rows and self._rows.size:
+            return self._rows.number(row, self.column)
         value = row.fields.get(self.column)
         if value in (None, ""):
             raise FirthError(f"{row.at}: has no label in {self.column!r}; expected one a row")
@@ -94,18 +100,24 @@ def evaluate(
     `write` gets the rows and outputs of each window. Raises FirthError as `TextClassifier` and
     `Gold` do.
     """
-    labels, predictions, cut = [], [], 0
+    labels, predictions, longest, cut = [], [], [], 0
     for window, outputs_NC, lost in predict_rows(classifier, rows, reading):
         labels += map(gold.value, window)
         predictions.append(outputs_NC.argmax(1) if classifier.labels else outputs_NC[:, 0])
         cut += lost
+        if rows.choices:
+            longest += longest_choice([row.text[1] for row in window]).tolist()
         if write:
             write(window, outputs_NC)
         if progress:
             progress.update(len(labels), "examples")
     predictions, labels = np.concatenate(predictions), np.array(labels)
     measured = _of_labels if classifier.labels else _of_scores
-    return measured(classifier.labels, predictions, labels, cut)
+    found = measured(classifier.labels, predictions, labels, cut)
+    if longest:
+        accuracy = float(np.mean(np.array(longest) == labels))
+        found = dataclasses.replace(found, baseline=found.baseline | {"longest": accuracy})
+    return found
 
 
 def _of_scores(names, predictions, labels, cut: int) -> Evaluation:

@@ -32,7 +32,8 @@ class Layout:
     """How predictions are written: all columns of the input, then those of the prediction.
 
     In tables these are `label` and `p_LABEL`, a probability for each label; in JSONL `label` and
-    `probabilities`, an object; for a regression `score`. A name that the input has already gets
+    `probabilities`, an object; for a regression `score`. Of a question, `choice` after `label` is
+    the text of the choice. A name that the input has already gets
     `predicted_` before it.
     """
 
@@ -43,9 +44,12 @@ class Layout:
         no TSV.
         """
         self.format, self.labels, self.columns = format, tuple(labels), rows.columns
-        new = ["label", "probabilities"] if labels else ["score"]
-        if labels and format != "jsonl":
-            new[1:] = [f"p_{label}" for label in labels]
+        self._rows = rows
+        new = ["label"] + ["choice"] * bool(rows.choices) if labels else []
+        if format != "jsonl" and labels:
+            new += [f"p_{label}" for label in labels]
+        else:
+            new += ["probabilities" if labels else "score"]
         self.new = [f"predicted_{name}" if name in rows.columns else name for name in new]
         if taken := set(self.new) & set(rows.columns):
             raise FirthError(f"{rows.name} has a column {min(taken)!r} already; rename it")
@@ -80,7 +84,10 @@ class Layout:
         records = []
         for row, outputs_C in zip(rows, outputs_NC, strict=True):
             self.check(row)
-            label = [self.labels[outputs_C.argmax()]] if self.labels else []
+            best = outputs_C.argmax()
+            label = [self.labels[best]] if self.labels else []
+            if self._rows.choices:
+                label.append(self._rows.chosen(row, best))
             if self.format != "jsonl":
                 values = [f"{value:.{DIGITS}f}" for value in outputs_C]
                 records.append([*self._cells(row), *label, *values])

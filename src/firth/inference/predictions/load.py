@@ -1,25 +1,47 @@
 """Any model that labels texts, by its name."""
 
+from firth.data.tasks.choice_rows import ChoiceRows
+from firth.data.tasks.rows import Rows
+from firth.errors import FirthError
 from firth.inference.predictions.average import Average
+from firth.inference.predictions.chooser import Chooser, is_chooser
 from firth.inference.predictions.classifier import TextClassifier
 from firth.inference.predictions.linear import LinearClassifier
 from firth.models.logistic.files import is_logistic
 from firth.storage.remote import is_url
 
 
-def load_classifier(model: str, dtype: str | None = None) -> TextClassifier:
-    """The classifier of a model, or the mean of several, "A,B".
+def open_rows(model: str, path: str, args) -> Rows:
+    """The rows of a file as the model reads them: texts, or questions with choices.
+
+    `args` are those of `firth.commands.arguments.add_texts`. Raises FirthError as `Rows` does, and
+    for --choices of a model that labels texts.
+    """
+    options = dict(format=args.format, errors=args.errors)
+    if is_chooser(_names(model)[0]):
+        return ChoiceRows(path, args.text, args.choices, **options)
+    if args.choices:
+        raise FirthError("--choices: only models that choose have it (finetune.py, data.choices)")
+    return Rows(path, args.text, **options)
+
+
+def load_classifier(model: str, dtype: str | None = None, choices: int = 0) -> TextClassifier:
+    """The classifier of a model, or the mean of several, "A,B"; for so many choices a question.
 
     Raises FirthError for a model that cannot label texts, and for several of other labels.
     """
-    names = [model] if is_url(model) else model.split(",")
-    parts = [_load(name.strip(), dtype) for name in names]
+    parts = [_load(name, dtype, choices) for name in _names(model)]
     return parts[0] if len(parts) == 1 else Average(parts)
 
 
-def _load(name: str, dtype: str | None) -> TextClassifier:
+def _names(model: str) -> list[str]:
+    return [model] if is_url(model) else [name.strip() for name in model.split(",")]
+
+
+def _load(name: str, dtype: str | None, choices: int) -> TextClassifier:
     if is_logistic(name):
         return LinearClassifier(name, dtype)
     from firth.inference.encoder import load
 
-    return load(name, dtype=dtype).classifier
+    encoder = load(name, dtype=dtype)
+    return Chooser(encoder, choices) if choices else encoder.classifier

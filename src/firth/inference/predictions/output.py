@@ -184,6 +184,7 @@ def identity(
     classifier: TextClassifier, rows: Rows, layout: Layout, reading: Reading, **options
 ) -> dict:
     """What decides every byte of an output, besides the rows of the input."""
-    found = {"model": classifier.digest(), "length": classifier.length, "text": rows.texts}
+    found = {"model": classifier.digest(), "length": classifier.length}
+    found |= {"text": (*rows.texts, *rows.choices)}
     found |= {"input": rows.format, "output": layout.format}
     return found | dataclasses.asdict(reading) | options

@@ -18,6 +18,8 @@ def report(evaluation: Evaluation) -> str:
         return "\n".join([*lines, f"{'baseline':<12}{e.baseline['rmse']:>10.4f}  {mean}"])
     most = f"accuracy of {e.baseline['label']} for all"
     lines.append(f"{'baseline':<12}{e.baseline['accuracy']:>10.4f}  {most}")
+    if "longest" in e.baseline:
+        lines.append(f"{'':<12}{e.baseline['longest']:>10.4f}  accuracy of the longest choice")
     rows = [
         [name, *(f"{row[kind]:.4f}" for kind in ("precision", "recall", "f1")), row["examples"]]
         for name, row in e.by_label.items()

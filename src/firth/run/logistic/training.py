@@ -120,6 +120,11 @@ def _check(config, spec: dict) -> None:
 
 def _task(data) -> Task:
     task = find_task(data, "logistic.py")
+    if task.kind == "choice":
+        raise FirthError(
+            f"task {task.name!r} has questions with choices, and a logistic regression labels "
+            "texts; use finetune.py"
+        )
     if task.kind != "classification":
         raise FirthError(
             f"task {task.name!r} has scores (column {task.label_column!r}), and a logistic "
