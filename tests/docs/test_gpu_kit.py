@@ -1,5 +1,6 @@
 """The kit of experiments/gpu: what it measures next, what it keeps, and every stage on a CPU."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -105,6 +106,7 @@ def write_data(folder: Path) -> list:
 
 
 STAGES = ("attention", "steps", "families", "inference", "pretrain")
+nightly = functools.partial(pytest.param, marks=pytest.mark.nightly)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +121,7 @@ def rows_of(folder: Path) -> list[dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", [*STAGES[:2], *(nightly(name) for name in STAGES[2:])])
 def test_a_stage_runs_on_a_cpu(tried, stage):
     folder, flags = tried
     done = run(*flags, "--stage", stage)
@@ -140,6 +142,7 @@ def test_a_stage_runs_on_a_cpu(tried, stage):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_second_command_finds_all_stages_done(tried):
     folder, flags = tried
     assert run(*flags).returncode == 0

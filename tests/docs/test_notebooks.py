@@ -48,7 +48,15 @@ def test_a_notebook_is_kept_as_it_ran(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, id=path.stem, marks=pytest.mark.nightly if "pretrain" in path.stem else ()
+        )
+        for path in NOTEBOOKS
+    ],
+)
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
     """In a process of its own, on fewer texts and steps."""
     nbformat = pytest.importorskip("nbformat")

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index", "pretrain", "finetune", "predict", "adapt", "vectors", "look", "recipes")
 PAGES += ("devices", "storage", "plan", "lineage", "questions", "choices")
+NIGHTLY = ("adapt", "lineage", "questions", "choices")  # that take half of the time of all
 README = "README"  # runs on what the quick start left
 # Pages without a command that is to be run here; the blocks of the last two run elsewhere.
 READ = ("coming-from", "results", "errors", "map", "departures", "api", "tpu", "extending")
@@ -105,7 +106,13 @@ def test_the_navigation_names_every_page():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [README, *PAGES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ())
+        for name in (README, *PAGES)
+    ],
+)
 def test_the_page_does_what_it_says(folder, monkeypatch, capsys, name):
     place = folder.parent / FOLLOWS.get(name, name)
     if name not in FOLLOWS:

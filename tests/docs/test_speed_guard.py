@@ -82,6 +82,7 @@ def test_a_case_that_fails_is_no_success(guard, monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_its_smallest_form_runs(tmp_path):
     path = tmp_path / "results.jsonl"
     command = [sys.executable, FOLDER / "run.py", "--smallest", "--record", f"--results={path}"]

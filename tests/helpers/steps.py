@@ -46,7 +46,10 @@ FAMILIES = {  # name -> (recipe, changes)
         ADAM | {"model.output_dropout": 0.1, "model.scan": False},
     ),
     "elmo": ("elmo.py:tiny,length=16", ADAM | {"model.cell_size": 64, "model.scan": False}),
-    "feedforward": ("feedforward.py:tiny,length=16", {"model.num_layers": 1, "model.scan": False}),
+    "feedforward": (
+        "feedforward.py:tiny,length=16",
+        ADAM | {"model.num_layers": 1, "model.scan": False},
+    ),
 }
 
 

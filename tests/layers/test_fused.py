@@ -226,6 +226,7 @@ def test_elsewhere_attention_is_computed_the_plain_way(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_checks_the_kernels_on_its_own_device(monkeypatch):
     check_fused()
     keep_mask = fused._keep_mask

@@ -136,7 +136,10 @@ LONG = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in LONG[4:7:2] else pytest.mark.nightly, id=n) for n in LONG],
+)
 def test_xla_counts_a_few_percent_more(name):
     """Random bits of dropout would be most of the rest, so there are none."""
     outlines = outlined(name, batch_size=16, **NO_DROPOUT)

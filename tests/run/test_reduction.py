@@ -150,6 +150,7 @@ def test_options_that_a_compiler_does_not_know_are_an_error(pod, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_tpu_compiler_scatters_in_bfloat16(pod):
     """The CPU's widens what it sums, so that only a TPU's program shows the dtype that is sent."""
     # Of a width of one tile; what is smaller it sums whole, as it does vectors.

@@ -42,6 +42,7 @@ def whole(store, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_in_two_parts_ends_with_the_same_bytes_and_learns(store, whole, tmp_path):
     for until in (7, 0):
         assert main(["train", *command(store, tmp_path / "parts", until=until)]) == 0

@@ -49,6 +49,8 @@ RUNS = {  # name -> (recipe, changes)
     ),
 }
 UNPUBLISHED = ("transformer_xl", "lstm")
+# Two networks, a memory, a cache and a carried state: the others have no part of their own to lose.
+IN_CI = ("electra", "xlnet", "gpt2", "lstm")
 # Most of these runs is the compiler's; those of BERT in test_train compile as users do.
 start = functools.partial(start_as_users, XLA_FLAGS=XLA_FLAGS)
 
@@ -84,7 +86,9 @@ def trained(store, teacher, tmp_path_factory):
     return train
 
 
-@pytest.fixture(params=RUNS)
+@pytest.fixture(
+    params=[pytest.param(n, marks=() if n in IN_CI else pytest.mark.nightly) for n in RUNS]
+)
 def run(request, trained, store, teacher):
     """(name, a workdir trained in one go, the command of another)."""
     name = request.param
@@ -109,7 +113,9 @@ def test_a_killed_run_ends_with_the_same_bytes(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["xlnet", "transformer_xl"], indirect=True)
+@pytest.mark.parametrize(
+    "run", ["xlnet", pytest.param("transformer_xl", marks=pytest.mark.nightly)], indirect=True
+)
 def test_eight_devices_equal_one(run, tmp_path):
     """Memory is cut over the devices like the rows that it belongs to; BERT's covers the others."""
     _, whole, argv = run

@@ -76,6 +76,7 @@ def test_one_two_and_four_processes_train_the_same_model(runs):
         assert not list(runs[count].glob(".probe*"))
 
 
+@pytest.mark.nightly
 def test_tf_data_feeds_two_processes_the_same(store, runs, tmp_path):
     argv = arguments(store, tmp_path / "work", **SMALL | {"data__loader": "tf.data"})
     served = [tmp_path / str(process) for process in range(2)]
@@ -85,6 +86,7 @@ def test_tf_data_feeds_two_processes_the_same(store, runs, tmp_path):
     assert same_bytes(runs[2], tmp_path / "work") and logged(runs[2]) == logged(tmp_path / "work")
 
 
+@pytest.mark.nightly
 def test_a_memory_is_divided_over_two_processes(store, tmp_path):
     """Transformer-XL: what a batch leaves to the next lies on both."""
     changes = dict(recipe="transformer_xl.py:tiny,length=16", model__max_length=None)
@@ -95,6 +97,7 @@ def test_a_memory_is_divided_over_two_processes(store, tmp_path):
     assert any(name.startswith("['carry']") for name in read_state(tmp_path / "1", STEPS))
 
 
+@pytest.mark.nightly
 def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
     rng = np.random.default_rng(0)
     for split, rows in (("train", 24), ("dev", 13)):  # 13: no whole number of batches
@@ -125,7 +128,7 @@ def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
         np.testing.assert_allclose(one[name]["mean"], two[name]["mean"], rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_a_checkpoint_of_four_goes_on_with_fewer(store, runs, tmp_path, count):
     workdir = tmp_path / "work"
     shutil.copytree(runs[4], workdir)
@@ -175,7 +178,7 @@ def test_what_four_saved_is_restored_to_the_byte_on_two(runs):
         assert status == 0, text
 
 
-@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("who", [pytest.param(0, marks=pytest.mark.nightly), 1])
 def test_sigterm_to_one_of_two_saves_on_both(store, runs, tmp_path, who):
     job = start_training(2, store, tmp_path)
     until(lambda: newest_step(tmp_path) >= 4, job)
@@ -225,6 +228,7 @@ def same_bytes_so_far(whole, workdir) -> bool:
     return same_bytes(whole, workdir, newest_step(workdir))
 
 
+@pytest.mark.nightly
 def test_a_job_whose_processes_share_a_url_alone(store, runs, tmp_path):
     """Killed and started on other machines, then gone on with by one process, then by two again."""
     far = tmp_path / "bucket" / "run"

@@ -79,6 +79,7 @@ def test_a_short_run_ends_well_and_says_nothing(store, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_fails_early_ends_with_its_error_alone(store, tmp_path):
     changes = dict(data__loader=None, checkpoint__best="no/such", steps=3, eval__every=1)
     status, errors = ended(start(arguments(store, tmp_path, **changes)))

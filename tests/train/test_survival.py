@@ -59,6 +59,7 @@ def test_after_a_rollback_the_run_is_one_that_never_saw_these_batches(store, rol
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_too_many_rollbacks_stop_the_run(store, tmp_path):
     said = train(store, tmp_path, POISON, status=2, **{"rollback.limit": 1}).splitlines()
     assert "rollback.limit=1 is reached (back to steps 20)" in said[-1]
@@ -67,6 +68,7 @@ def test_too_many_rollbacks_stop_the_run(store, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, rolled_back, tmp_path):
     """SIGKILL before, in and after the rollbacks, with saves at every step."""
     rng, reached = random.Random(1), set()

@@ -146,8 +146,12 @@ def test_causal_language_modelling_tracks_pytorch(torch, tmp_path, family):
 OTHERS = [name for name in SHAPES if name not in CAUSAL]
 
 
+SLOW, NIGHTLY = [pytest.mark.slow], [pytest.mark.slow, pytest.mark.nightly]
+
+
 @pytest.mark.parametrize(
-    "family", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+    "family",
+    ["bert", *(pytest.param(n, marks=SLOW if n == "albert" else NIGHTLY) for n in OTHERS)],
 )
 def test_masked_language_modelling_tracks_pytorch(torch, tmp_path, family):
     if family == "bert":

@@ -74,7 +74,7 @@ def test_what_is_asked_for_every_so_many_steps_comes_then(straight):
     [
         (signal.SIGKILL, -9),
         pytest.param(signal.SIGTERM, TERMINATED, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, INTERRUPTED, marks=[pytest.mark.slow, pytest.mark.nightly]),
     ],
 )
 def test_resume_is_exact(store, straight, tmp_path, sig, status):
@@ -104,7 +104,7 @@ def newest_step(workdir) -> int:
 @pytest.mark.slow
 def test_kills_at_random_times_change_nothing(store, tmp_path):
     """SIGKILL, a new process each time: the same bytes and journal. FIRTH_KILLS=20 kills more."""
-    wanted = int(os.environ.get("FIRTH_KILLS", 8))
+    wanted = int(os.environ.get("FIRTH_KILLS", 4))
     changes = dict(steps=400, log_every=10, eval__every=100, checkpoint__minutes=0.01)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     process = start(arguments(store, whole, **changes))
@@ -132,7 +132,10 @@ def test_kills_at_random_times_change_nothing(store, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", [dict(data=8), dict(data=2, fsdp=2, tensor=2)])
+@pytest.mark.parametrize(
+    "mesh",
+    [pytest.param(dict(data=8), marks=pytest.mark.nightly), dict(data=2, fsdp=2, tensor=2)],
+)
 def test_eight_devices_equal_one(store, straight, tmp_path, mesh):
     changes = {f"mesh.{axis}": size for axis, size in mesh.items()}
     process = start(
