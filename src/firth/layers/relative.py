@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from firth.layers.attention import MASKED, attend
 from firth.layers.dropout import Dropout
+from firth.layers.kernels import fused_relative
 from firth.layers.transformer import (
     ACTIVATIONS,
     dense,
@@ -214,8 +215,11 @@ class RelativeAttention(nn.Module):
             """One stream; S is L, or P where `positions_BP` says which positions they are."""
             q_BSHK *= K**-0.5
 
+            def biased(bias_HK):
+                return q_BSHK + bias_HK * K**-0.5
+
             def scored(bias_HK):
-                return (q_BSHK + bias_HK * K**-0.5).swapaxes(1, 2)
+                return biased(bias_HK).swapaxes(1, 2)
 
             scores = jnp.einsum(
                 "BHSK,BJHK->BHSJ",
@@ -236,16 +240,36 @@ class RelativeAttention(nn.Module):
                 scores += shift(by_distance, J)
             else:
                 scores += shift_at(by_distance, positions_BP, length, J)
+            more_BHS = None
             if other is not None:
                 same_or_other = jnp.einsum(
                     "BHSK,XHK->XBHS",
                     scored(segment_bias),
                     segment_2HK,
                     preferred_element_type=jnp.float32,
-                )[..., None]
+                )
+                more_BHS = same_or_other[1] - same_or_other[0]
+                same_or_other = same_or_other[..., None]
                 scores += jnp.where(other, same_or_other[1], same_or_other[0])
             scores = jnp.where(visible, scores, MASKED)
-            out_BSHK, probs = attend(scores, v_BJHK, drop, train=train)
+            shapes = q_BSHK.shape, k_BJHK.shape, r_TRHK.shape, positions_BP is None
+            if c.fused_attention and fused_relative.applies(*shapes):
+                out_BSHK = fused_relative.attend(
+                    biased(content_bias),
+                    biased(position_bias),
+                    k_BJHK,
+                    v_BJHK,
+                    r_TRHK,
+                    more_BHS,
+                    visible,
+                    other,
+                    positions_BP,
+                    drop,
+                    train=train,
+                )
+                probs = jax.nn.softmax(scores, axis=-1)  # compiled only where it is used
+            else:
+                out_BSHK, probs = attend(scores, v_BJHK, drop, train=train)
             if positions_BP is not None:  # the first token of a factorization order may see nothing
                 out_BSHK *= visible.any(-1)[..., None].swapaxes(1, 2)
             return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs

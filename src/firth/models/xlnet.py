@@ -81,6 +81,7 @@ class Config:
     scan: bool = False
     remat: str = "none"
     attention: str = "plain"
+    fused_attention: bool = False
     dtype: str = "float32"
 
     embedding_width = bert.Config.embedding_width

@@ -1,0 +1,491 @@
+"""Relative attention as two TPU kernels, for one stream of XLNet or Transformer-XL.
+
+They compute what `layers.relative` does from the queries on: scores by content, scores by distance
+moved to their keys, scores of segments, masks, softmax, dropout, and the sum of the values. As in
+`layers.fused`, no array of the size of the scores leaves the core, and the backward kernel computes
+the probabilities again from the logarithm of their sum (Dao et al. 2022, algorithms 1 and 4).
+
+The shift. Row s of a block of R queries needs its scores by distance from place R - 1 - s of the
+block's window on. So the row moves that far to the left: within a register by a gather over its
+lanes, between registers by selections. A query stream's rows move by as much as their positions say.
+
+Only the difference of the two segment scores is given: a constant over all keys of a row leaves
+the softmax as it is.
+
+The masks of dropout are those of `dropout.keep_mask`, packed by blocks of rows: bit i of a byte is
+that of block i.
+
+B rows, T directions, S queries (L of the content stream, P of the query stream), M memory,
+J = M + L keys, N = J + L places by distance, H heads, K head width, D = H x K, G = D / LANES groups
+of heads, W = LANES, R queries in a block, C columns of a block's window.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import PartitionSpec as P
+
+from firth.layers.dropout import Dropout
+from firth.layers.fused import (
+    HEAD_AXIS,
+    LANES,
+    NN,
+    NT,
+    RESIDUALS,
+    ROW_AXES,
+    SUBLANES,
+    mesh_axes,
+    on_tpu,
+    only,
+    product,
+)
+
+R = LANES  # queries in a block: the last bits of a shift are then those within a register
+LONGEST = 1024  # queries: a byte has the masks of eight blocks
+MOST_KEYS = 2048  # the scores of a block and their gradients fit the memory of a core
+HIDDEN = -1e4  # the score of a hidden key, as in plain attention
+VISIBLE, OTHER = 1, 2  # bits of the flags of a query and a key
+FORWARD, BACKWARD = "relative_attention_forward", "relative_attention_backward"
+
+
+def attend(
+    content_BSHK,
+    position_BSHK,
+    k_BJHK,
+    v_BJHK,
+    r_TNHK,
+    segments_BHS,
+    visible_B1SJ,
+    other_B1SJ,
+    positions_BP,
+    dropout: Dropout,
+    *,
+    train: bool,
+):
+    """Relative attention of one stream: [B, S, H, K].
+
+    Args:
+      content_BSHK, position_BSHK: queries for scores by content and by distance, scaled, with
+        their biases.
+      k_BJHK, v_BJHK: keys and values.
+      r_TNHK: encodings of distances; one place of keys ahead may lack, as in causal models.
+      segments_BHS: float32, how much higher keys of the other segment score; None: no segments.
+      visible_B1SJ, other_B1SJ: as `relative.Context` has them.
+      positions_BP: int, the positions of the queries; None: they are all L in order.
+      dropout, train: as `attention.attend` takes them.
+
+    A query that sees no key gets the mean of all values, as in plain attention; the gradient of its
+    output must be zero. The shapes must satisfy `applies`. On other platforms than a TPU an
+    interpreter runs the kernels, for tests.
+    """
+    (B, S, H, K), J = content_BSHK.shape, k_BJHK.shape[1]
+    L = S if positions_BP is None else r_TNHK.shape[1] - J
+    drops = train and dropout.rate > 0
+    bits = _packed(dropout.mask((B, H, S, J))) if drops else None
+    flags_BSJ = visible_B1SJ[:, 0] * jnp.int8(VISIBLE)
+    if other_B1SJ is not None:
+        flags_BSJ += other_B1SJ[:, 0] * jnp.int8(OTHER)
+    T = len(r_TNHK)
+    # From the second place on: the first is never read, and shifts begin at 0.
+    r_TNHK = r_TNHK[:, 1 : J + L]
+    r_TNHK = jnp.pad(r_TNHK, ((0, 0), (0, J + L - r_TNHK.shape[1]), (0, 0), (0, 0)))
+    flat = (x.reshape(*x.shape[:2], H * K) for x in (k_BJHK, v_BJHK, r_TNHK))
+    queries = (_whole_blocks(x.reshape(B, S, H * K), 1) for x in (content_BSHK, position_BSHK))
+    steps_BSW = None
+    if positions_BP is not None:
+        steps_BS = _whole_blocks(L - 1 - positions_BP.astype(jnp.int32), 1)
+        steps_BSW = jnp.broadcast_to(steps_BS[..., None], (*steps_BS.shape, LANES))
+    segments_BG8S = None
+    if segments_BHS is not None:
+        heads = LANES // K
+        segments_BG8S = _whole_blocks(segments_BHS, 2).reshape(B, H // heads, heads, -1)
+        missing = ((0, 0), (0, 0), (0, SUBLANES - heads), (0, 0))
+        segments_BG8S = jnp.pad(segments_BG8S, missing)
+    direction_B = jnp.arange(B, dtype=jnp.int32) // (B // T)
+    constants = direction_B, _whole_blocks(flags_BSJ, 1), steps_BSW, bits
+    scale = dropout.scale if drops else 1.0
+    out_BSD = _attend(*queries, *flat, segments_BG8S, constants, K, scale)
+    return out_BSD[:, :S].reshape(B, S, H, K)
+
+
+def applies(q_shape: tuple, k_shape: tuple, r_shape: tuple, rows_in_order: bool) -> bool:
+    """Whether JAX traces this for a TPU, and the kernels take the shapes.
+
+    The shapes are those of queries [B, S, H, K], keys [B, J, H, K] and distances [T, N, H, K]. Keys
+    and the rows of a content stream come in whole registers. Each device must get whole rows, and
+    heads that fill registers.
+    """
+    (B, S, H, K), J, sizes = q_shape, k_shape[1], mesh_axes()
+    L = S if rows_in_order else r_shape[1] - J
+    rows = sizes.get(ROW_AXES[0], 1) * sizes.get(ROW_AXES[1], 1)
+    return (
+        on_tpu()
+        and L % LANES == J % LANES == 0
+        and max(S, L) <= LONGEST
+        and J <= MOST_KEYS
+        and LANES % K == 0
+        and K * SUBLANES >= LANES
+        and B % rows == H * K % (LANES * sizes.get(HEAD_AXIS, 1)) == 0
+    )
+
+
+def _whole_blocks(x, axis: int):
+    """`x` with zeros to the next multiple of R along an axis."""
+    missing = [(0, -x.shape[i] % R if i == axis else 0) for i in range(x.ndim)]
+    return jnp.pad(x, missing)
+
+
+def _packed(keep_BHSJ):
+    """A mask uint8 [B, H, R, J], a bit for each block of R rows."""
+    keep_BHSJ = _whole_blocks(keep_BHSJ, 2).astype(jnp.uint8)
+    blocks = keep_BHSJ.shape[2] // R
+    bits_BHRJ = sum(keep_BHSJ[:, :, i * R : (i + 1) * R] << i for i in range(blocks))
+    # Without the barrier a scanned layer draws them twice: for the kernel and for its residuals.
+    return jax.lax.optimization_barrier(bits_BHRJ)
+
+
+# ----------------------------------------------------------------------------- with its gradient
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(7, 8))
+def _attend(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants, width, scale):
+    inputs = content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
+    return _forward(*inputs, width, scale)[0]
+
+
+def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants, width, scale):
+    direction_B, flags_BSJ, steps_BSW, bits_BHRJ = constants
+    B, S, D = content_BSD.shape
+    arrays = dict(
+        content=content_BSD, position=position_BSD, k=k_BJD, v=v_BJD, r=r_TND,
+        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHRJ,
+    )  # fmt: skip
+    results = dict(
+        out=jax.ShapeDtypeStruct((B, S, D), content_BSD.dtype),
+        log=jax.ShapeDtypeStruct((B, D // LANES, SUBLANES, S), jnp.float32),
+    )
+    name = names(steps_BSW is None)[0]
+    found = _run(name, _forward_kernel, direction_B, arrays, results, width, scale, products=3)
+    out_BSD, log_BG8S, bits_BHRJ = checkpoint_name((*found.values(), bits_BHRJ), RESIDUALS)
+    constants = direction_B, flags_BSJ, steps_BSW, bits_BHRJ
+    inputs = content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments
+    return out_BSD, (*inputs, constants, out_BSD, log_BG8S)
+
+
+def _backward(width: int, scale: float, residuals, dout_BSD):
+    *inputs, constants, out_BSD, log_BG8S = residuals
+    content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments = inputs
+    direction_B, flags_BSJ, steps_BSW, bits_BHRJ = constants
+    arrays = dict(
+        content=content_BSD, position=position_BSD, k=k_BJD, v=v_BJD, r=r_TND,
+        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHRJ,
+        out=out_BSD, dout=dout_BSD, log=log_BG8S,
+    )  # fmt: skip
+    T, N, D = r_TND.shape
+    results = dict(
+        dcontent=content_BSD, dposition=position_BSD, dk=k_BJD, dv=v_BJD,
+        dr=jax.ShapeDtypeStruct((T, D, N), jnp.float32),  # the sum over all rows of a direction
+        dsegments=segments,
+    )  # fmt: skip
+    name = names(steps_BSW is None)[1]
+    found = _run(name, _backward_kernel, direction_B, arrays, results, width, scale, products=8)
+    found["dr"] = found["dr"].swapaxes(1, 2).astype(r_TND.dtype)
+    return *(found.get(name) for name in results), None
+
+
+_attend.defvjp(_forward, _backward)
+
+
+# ------------------------------------------------------------------------------------ the kernels
+
+
+def _forward_kernel(direction_ref, ref: dict, *, width: int, scale: float):
+    del direction_ref
+    v_JW = ref["v"][...]
+    for block in range(ref["content"].shape[0] // R):
+        rows = pl.ds(block * R, R)
+        lane_RW = jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 1)
+        out_RW = log_RW = jnp.zeros((R, LANES), jnp.float32)
+        scores_of = _scores(ref, block, width)
+        for head in range(LANES // width):
+            scores_RJ = scores_of(head)
+            most_R1 = scores_RJ.max(-1, keepdims=True)
+            exp_RJ = jnp.exp(scores_RJ - most_R1)
+            sum_R1 = exp_RJ.sum(-1, keepdims=True)
+            if "bits" in ref:
+                exp_RJ = jnp.where(_kept(ref, head, block), exp_RJ, 0)
+            head_RW = product(exp_RJ.astype(v_JW.dtype), v_JW, NN) * (scale / sum_R1)
+            out_RW += only(head, width, head_RW)
+            log_RW = jnp.where(lane_RW == head, most_R1 + jnp.log(sum_R1), log_RW)
+        ref["out"][rows] = out_RW.astype(ref["out"].dtype)
+        ref["log"][0, :, rows] = log_RW.T[:SUBLANES]  # a head a row
+
+
+def _backward_kernel(direction_ref, ref: dict, *, width: int, scale: float):
+    """Gradients of keys, values and distances are summed transposed: small arrays turn, not big."""
+    row, dtype = pl.program_id(1), ref["content"].dtype
+    first = (row == 0) | (direction_ref[row] != direction_ref[jnp.maximum(row - 1, 0)])
+
+    @pl.when(first)
+    def _():
+        ref["dr"][...] = jnp.zeros_like(ref["dr"])
+
+    J = ref["k"].shape[0]
+    dk_WJ, dv_WJ = ([jnp.zeros((width, J), jnp.float32)] * (LANES // width) for _ in "kv")
+    for block in range(ref["content"].shape[0] // R):
+        rows, window = pl.ds(block * R, R), _window(ref, block)
+        content_RW, position_RW, dout_RW = (
+            ref[name][rows] for name in ("content", "position", "dout")
+        )
+        both_RW = ref["out"][rows].astype(jnp.float32) * dout_RW.astype(jnp.float32)
+        dout_RW = (dout_RW * jnp.asarray(scale, dtype)).astype(dtype)
+        content_WR, position_WR, dout_WR = (x.T for x in (content_RW, position_RW, dout_RW))
+        log_R8 = ref["log"][0, :, rows].T
+        lane_RW = jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 1)
+        dcontent_RW = dposition_RW = dsegments_RW = jnp.zeros((R, LANES), jnp.float32)
+        steps_RW, scores_of = _steps(ref, block), _scores(ref, block, width)
+        for head in range(LANES // width):
+            lanes = slice(head * width, (head + 1) * width)
+            # The mean gradient of a row's probabilities: output times its gradient.
+            mean_R1 = only(head, width, both_RW).sum(-1, keepdims=True)
+            probs_RJ = jnp.exp(scores_of(head) - log_R8[:, head : head + 1])
+            dkept_RJ = product(only(head, width, dout_RW), ref["v"][...], NT)
+            kept_RJ = probs_RJ
+            if "bits" in ref:
+                keep_RJ = _kept(ref, head, block)
+                kept_RJ, dkept_RJ = (jnp.where(keep_RJ, x, 0) for x in (kept_RJ, dkept_RJ))
+            dscores_RJ = probs_RJ * (dkept_RJ - mean_R1)
+            if "segments" in ref:
+                other_RJ = ref["flags"][rows].astype(jnp.int32) & OTHER != 0
+                sum_R1 = jnp.where(other_RJ, dscores_RJ, 0).sum(-1, keepdims=True)
+                dsegments_RW = jnp.where(lane_RW == head, sum_R1, dsegments_RW)
+            moved_RC = _moved_back(dscores_RJ, steps_RW, _reach(ref)).astype(dtype)
+            dscores_RJ, kept_RJ = dscores_RJ.astype(dtype), kept_RJ.astype(dtype)
+            dcontent_RW += only(head, width, product(dscores_RJ, ref["k"][...], NN))
+            dposition_RW += only(head, width, product(moved_RC, ref["r"][window], NN))
+            dk_WJ[head] += product(content_WR[lanes], dscores_RJ, NN)
+            dv_WJ[head] += product(dout_WR[lanes], kept_RJ, NN)
+            ref["dr"][lanes, window] += product(position_WR[lanes], moved_RC, NN)
+        ref["dcontent"][rows] = dcontent_RW.astype(dtype)
+        ref["dposition"][rows] = dposition_RW.astype(dtype)
+        if "segments" in ref:
+            ref["dsegments"][0, :, rows] = dsegments_RW.T[:SUBLANES]
+    ref["dk"][...] = jnp.concatenate(dk_WJ).T.astype(dtype)
+    ref["dv"][...] = jnp.concatenate(dv_WJ).T.astype(dtype)
+
+
+def _scores(ref: dict, block: int, width: int):
+    """A function from a head to the masked scores [R, J] of a block."""
+    rows, J = pl.ds(block * R, R), ref["k"].shape[0]
+    flags_RJ = ref["flags"][rows].astype(jnp.int32)
+    steps_RW = _steps(ref, block)
+
+    def of(head: int):
+        content_RW = only(head, width, ref["content"][rows])
+        position_RW = only(head, width, ref["position"][rows])
+        by_distance_RC = product(position_RW, ref["r"][_window(ref, block)], NT)
+        scores_RJ = product(content_RW, ref["k"][...], NT)
+        scores_RJ += _moved(by_distance_RC, steps_RW, J)
+        if "segments" in ref:
+            segments_R1 = ref["segments"][0, :, rows].T[:, head : head + 1]
+            scores_RJ += jnp.where(flags_RJ & OTHER != 0, segments_R1, 0)
+        return jnp.where(flags_RJ & VISIBLE != 0, scores_RJ, HIDDEN)
+
+    return of
+
+
+def _kept(ref: dict, head: int, block: int):
+    """The mask of dropout of a block and head, bool [R, J]."""
+    return ref["bits"][head].astype(jnp.int32) & (1 << block) != 0
+
+
+# -------------------------------------------------------------------------------------- the shift
+
+
+def _reach(ref: dict) -> int:
+    """How many places the rows of a block may be apart: no row moves so far."""
+    return ref["r"].shape[0] - ref["k"].shape[0] if "steps" in ref else R
+
+
+def _window(ref: dict, block: int):
+    """The places by distance of a block's rows: all of them where any position may be in it."""
+    N, J = ref["r"].shape[0], ref["k"].shape[0]
+    reach = _reach(ref)
+    return pl.ds(0 if "steps" in ref else N - J - (block + 1) * R, J + reach)
+
+
+def _steps(ref: dict, block: int):
+    """How far each row of a block moves, the same in all lanes: int32 [R, W]."""
+    if "steps" in ref:
+        return ref["steps"][pl.ds(block * R, R)]
+    return R - 1 - jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 0)
+
+
+def _moved(x_RC, steps_RW, keys: int):
+    """Each row from place `steps` on, as many places as there are keys."""
+    tiles = _tiles(x_RC)
+    far = _far(steps_RW, len(tiles) - keys // LANES)
+    missing = keys // LANES + (1 << len(far)) - len(tiles)
+    tiles += [jnp.zeros(steps_RW.shape, x_RC.dtype)] * missing
+    for step, moves_RW in far:
+        tiles = [jnp.where(moves_RW, b, a) for a, b in zip(tiles, tiles[step:], strict=False)]
+    lane_RW, near_RW = jax.lax.broadcasted_iota(jnp.int32, steps_RW.shape, 1), steps_RW % LANES
+    places_RW = (lane_RW + near_RW) % LANES
+    tiles = [jnp.take_along_axis(tile, places_RW, axis=1) for tile in tiles[: keys // LANES + 1]]
+    stays_RW = lane_RW + near_RW < LANES
+    return jnp.concatenate(
+        [jnp.where(stays_RW, a, b) for a, b in itertools.pairwise(tiles)], axis=1
+    )
+
+
+def _moved_back(x_RJ, steps_RW, reach: int):
+    """The transpose of `_moved`: each row begins at place `steps` of [R, J + reach] zeros."""
+    lane_RW, near_RW = jax.lax.broadcasted_iota(jnp.int32, steps_RW.shape, 1), steps_RW % LANES
+    places_RW = (lane_RW - near_RW) % LANES
+    none = jnp.zeros(steps_RW.shape, x_RJ.dtype)
+    tiles = [jnp.take_along_axis(tile, places_RW, axis=1) for tile in _tiles(x_RJ)]
+    stays_RW = lane_RW >= near_RW
+    tiles = [jnp.where(stays_RW, b, a) for a, b in itertools.pairwise([none, *tiles, none])]
+    for step, moves_RW in reversed(_far(steps_RW, reach // LANES)):
+        zeros = [none] * step
+        tiles = [
+            jnp.where(moves_RW, a, b)
+            for a, b in zip([*zeros, *tiles], [*tiles, *zeros], strict=True)
+        ]
+    width = x_RJ.shape[1] + reach
+    return jnp.concatenate(tiles, axis=1)[:, :width]
+
+
+def _tiles(x_RC) -> list:
+    """The columns of an array in whole registers."""
+    return [x_RC[:, i : i + LANES] for i in range(0, x_RC.shape[1], LANES)]
+
+
+def _far(steps_RW, tiles: int) -> list:
+    """[(a power of two of registers, which rows move so many)], from the largest on."""
+    bits = reversed(range((tiles - 1).bit_length()))
+    return [(1 << bit, steps_RW & (LANES << bit) != 0) for bit in bits]
+
+
+# ------------------------------------------------------------------------------ calling a kernel
+
+
+def _run(
+    name: str, kernel, direction_B, arrays: dict, results: dict, width, scale, products: int
+) -> dict:
+    """Run a kernel for every group of heads and row of the batch, on each device for its own.
+
+    `arrays` are the inputs by name and `results` the shapes of the outputs. Those that are None are
+    left out. All rows of a direction add to one gradient of its distances. `products` is the number
+    of products of the size of the scores.
+    """
+    arrays, results = (
+        {name: x for name, x in named.items() if x is not None} for named in (arrays, results)
+    )
+    rows, heads, auto = None, None, mesh_axes()
+    if auto:
+        rows = tuple(axis for axis in ROW_AXES if axis in auto) or None
+        heads = HEAD_AXIS if HEAD_AXIS in auto else None
+
+    def local(direction_B, *inputs):
+        (B, S, D), J, N = inputs[0].shape, inputs[2].shape[1], inputs[4].shape[1]
+        shapes = _of_one_device(results, inputs[0].shape)
+        out = [jax.ShapeDtypeStruct(shapes[name], x.dtype) for name, x in results.items()]
+        scores = B * S * J * D // width
+        cost = pl.CostEstimate(
+            flops=2 * products * scores * width,
+            transcendentals=scores,
+            bytes_accessed=sum(x.size * x.dtype.itemsize for x in (*inputs, *out)),
+        )
+
+        def run(direction_ref, *refs):
+            named = dict(zip((*arrays, *results), refs, strict=True))
+            kernel(direction_ref, named, width=width, scale=scale)
+
+        grid = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(D // LANES, B),
+            in_specs=[_block(*named, D // LANES) for named in zip(arrays, inputs, strict=True)],
+            out_specs=[_block(*named, D // LANES) for named in zip(results, out, strict=True)],
+        )
+        call = functools.partial(
+            pl.pallas_call,
+            run,
+            out_shape=out,
+            grid_spec=grid,
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+            cost_estimate=cost,
+            name=name,
+        )
+        given = direction_B, *inputs
+        found = jax.lax.platform_dependent(*given, tpu=call(), default=call(interpret=True))
+        found = dict(zip(results, found, strict=True))
+        if "dr" in found:
+            T = len(found["dr"])
+            here_T = (direction_B == jnp.arange(T)[:, None]).any(1)  # others were never written
+            found["dr"] = jnp.where(here_T[:, None, None], found["dr"], 0)
+            found["dr"] = jax.lax.psum(found["dr"], rows) if rows else found["dr"]
+        return found
+
+    if not auto:
+        return local(direction_B, *arrays.values())
+    run = jax.shard_map(
+        local,
+        in_specs=(P(rows), *(_spec(*named, rows, heads) for named in arrays.items())),
+        out_specs={name: _spec(name, x, rows, heads) for name, x in results.items()},
+        axis_names=set(auto),
+        check_vma=False,
+    )
+    return run(direction_B, *arrays.values())
+
+
+def names(rows_in_order: bool) -> tuple[str, str]:
+    """Of the two kernels: those of a query stream have cycles of their own."""
+    kind = "" if rows_in_order else "_query"
+    return FORWARD + kind, BACKWARD + kind
+
+
+def _of_one_device(results: dict, query_shape) -> dict[str, tuple[int, ...]]:
+    """The shapes of the outputs for the rows and heads of one device."""
+    B, _, D = query_shape
+    whole_D = results["dr"].shape[1] if "dr" in results else results["out"].shape[2]
+    shapes = {}
+    for name, x in results.items():
+        if name == "dr":
+            shapes[name] = x.shape[0], D, x.shape[2]
+        elif x.ndim == 3:
+            shapes[name] = B, x.shape[1], D
+        else:
+            shapes[name] = B, x.shape[1] * D // whole_D, *x.shape[2:]
+    return shapes
+
+
+def _spec(name: str, x, rows, heads) -> P:
+    """How an array is divided over a mesh: see `_block`."""
+    if name in ("r", "dr"):
+        return P(None, None, heads) if name == "r" else P(None, heads)
+    if name in ("flags", "steps"):
+        return P(rows)
+    return P(rows, None, heads) if x.ndim == 3 else P(rows, heads)
+
+
+def _block(name: str, x, groups: int) -> pl.BlockSpec:
+    """The part of an array that one call of a kernel gets: of a group of heads and a row.
+
+    Distances and their gradient are those of the row's direction, and all groups share the flags.
+    """
+    if name == "r":
+        return pl.BlockSpec((None, x.shape[1], LANES), lambda g, b, of: (of[b], 0, g))
+    if name == "dr":
+        return pl.BlockSpec((None, LANES, x.shape[2]), lambda g, b, of: (of[b], g, 0))
+    if name in ("flags", "steps"):
+        return pl.BlockSpec((None, *x.shape[1:]), lambda g, b, of: (b, 0, 0))
+    if x.ndim == 3:
+        return pl.BlockSpec((None, x.shape[1], LANES), lambda g, b, of: (b, 0, g))
+    part = None, x.shape[1] // groups, *x.shape[2:]
+    return pl.BlockSpec(part, lambda g, b, of: (b, g, 0, 0))
