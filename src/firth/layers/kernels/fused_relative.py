@@ -171,7 +171,9 @@ def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
     )
     name = names(steps_BSW is None)[0]
     found = _run(name, _forward_kernel, direction_B, arrays, results, width, scale, products=3)
-    out_BSD, log_BG8S, bits_BHRJ = checkpoint_name((*found.values(), bits_BHRJ), RESIDUALS)
+    out_BSD, log_BG8S, bits_BHRJ = checkpoint_name(
+        (found["out"], found["log"], bits_BHRJ), RESIDUALS
+    )
     constants = direction_B, flags_BSJ, steps_BSW, bits_BHRJ
     inputs = content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments
     return out_BSD, (*inputs, constants, out_BSD, log_BG8S)

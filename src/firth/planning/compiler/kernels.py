@@ -13,6 +13,7 @@ import dataclasses
 import re
 
 from firth.layers.fused import BACKWARD, FORWARD
+from firth.layers.kernels import fused_relative
 from firth.planning.compiler import hlo
 from firth.planning.hardware import Chip
 
@@ -23,6 +24,12 @@ CYCLES = {
     BACKWARD + "_local": {"v4": 0.01196, "v5e": 0.01238, "v5p": 0.01187, "v6e": 0.01032},
     FORWARD: {"v4": 0.01089, "v5e": 0.00572, "v5p": 0.00577, "v6e": 0.00505},
     BACKWARD: {"v4": 0.01550, "v5e": 0.01091, "v5p": 0.01065, "v6e": 0.00794},
+}
+CYCLES |= {
+    fused_relative.FORWARD: {"v5e": 0.01072},
+    fused_relative.BACKWARD: {"v5e": 0.02100},
+    fused_relative.FORWARD + "_query": {"v5e": 0.01322},
+    fused_relative.BACKWARD + "_query": {"v5e": 0.02709},
 }
 COST = re.compile(r'"flops":"(\d+)","transcendentals":"(\d+)","bytes_accessed":"(\d+)"')
 
