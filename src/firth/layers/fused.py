@@ -224,6 +224,7 @@ def _within(reach, scores, start: int, low: int, key_axis: int):
 
 
 def product(a, b, dimensions, precision=None):
+    """A product of two arrays (`dimensions` is NT, NN or TN), float32 [a, b]."""
     return jax.lax.dot_general(
         a, b, dimensions, precision=precision, preferred_element_type=jnp.float32
     )

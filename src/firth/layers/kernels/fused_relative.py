@@ -6,8 +6,8 @@ moved to their keys, scores of segments, masks, softmax, dropout, and the sum of
 the probabilities again from the logarithm of their sum (Dao et al. 2022, algorithms 1 and 4).
 
 The shift. Row s of a block of R queries needs its scores by distance from place R - 1 - s of the
-block's window on. So the row moves that far to the left: within a register by a gather over its
-lanes, between registers by selections. A query stream's rows move by as much as their positions say.
+block's window on, so the row moves that far to the left (`kernels.shift`). A query stream's rows
+move by as much as their positions say.
 
 Only the difference of the two segment scores is given: a constant over all keys of a row leaves
 the softmax as it is.
@@ -21,14 +21,11 @@ of heads, W = LANES, R queries in a block, C columns of a block's window.
 """
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
-from jax.sharding import PartitionSpec as P
 
 from firth.layers.dropout import Dropout
 from firth.layers.fused import (
@@ -44,6 +41,8 @@ from firth.layers.fused import (
     only,
     product,
 )
+from firth.layers.kernels.relative_call import run
+from firth.layers.kernels.shift import moved, moved_back
 
 R = LANES  # queries in a block: the last bits of a shift are then those within a register
 LONGEST = 1024  # queries: a byte has the masks of eight blocks
@@ -170,7 +169,7 @@ def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
         log=jax.ShapeDtypeStruct((B, D // LANES, SUBLANES, S), jnp.float32),
     )
     name = names(steps_BSW is None)[0]
-    found = _run(name, _forward_kernel, direction_B, arrays, results, width, scale, products=3)
+    found = run(name, _forward_kernel, direction_B, arrays, results, width, scale, products=3)
     out_BSD, log_BG8S, bits_BHRJ = checkpoint_name(
         (found["out"], found["log"], bits_BHRJ), RESIDUALS
     )
@@ -195,12 +194,18 @@ def _backward(width: int, scale: float, residuals, dout_BSD):
         dsegments=segments,
     )  # fmt: skip
     name = names(steps_BSW is None)[1]
-    found = _run(name, _backward_kernel, direction_B, arrays, results, width, scale, products=8)
+    found = run(name, _backward_kernel, direction_B, arrays, results, width, scale, products=8)
     found["dr"] = found["dr"].swapaxes(1, 2).astype(r_TND.dtype)
     return *(found.get(name) for name in results), None
 
 
 _attend.defvjp(_forward, _backward)
+
+
+def names(rows_in_order: bool) -> tuple[str, str]:
+    """Of the two kernels: those of a query stream have cycles of their own."""
+    kind = "" if rows_in_order else "_query"
+    return FORWARD + kind, BACKWARD + kind
 
 
 # ------------------------------------------------------------------------------------ the kernels
@@ -266,7 +271,7 @@ def _backward_kernel(direction_ref, ref: dict, *, width: int, scale: float):
                 other_RJ = ref["flags"][rows].astype(jnp.int32) & OTHER != 0
                 sum_R1 = jnp.where(other_RJ, dscores_RJ, 0).sum(-1, keepdims=True)
                 dsegments_RW = jnp.where(lane_RW == head, sum_R1, dsegments_RW)
-            moved_RC = _moved_back(dscores_RJ, steps_RW, _reach(ref)).astype(dtype)
+            moved_RC = moved_back(dscores_RJ, steps_RW, _reach(ref)).astype(dtype)
             dscores_RJ, kept_RJ = dscores_RJ.astype(dtype), kept_RJ.astype(dtype)
             dcontent_RW += only(head, width, product(dscores_RJ, ref["k"][...], NN))
             dposition_RW += only(head, width, product(moved_RC, ref["r"][window], NN))
@@ -292,7 +297,7 @@ def _scores(ref: dict, block: int, width: int):
         position_RW = only(head, width, ref["position"][rows])
         by_distance_RC = product(position_RW, ref["r"][_window(ref, block)], NT)
         scores_RJ = product(content_RW, ref["k"][...], NT)
-        scores_RJ += _moved(by_distance_RC, steps_RW, J)
+        scores_RJ += moved(by_distance_RC, steps_RW, J)
         if "segments" in ref:
             segments_R1 = ref["segments"][0, :, rows].T[:, head : head + 1]
             scores_RJ += jnp.where(flags_RJ & OTHER != 0, segments_R1, 0)
@@ -306,7 +311,7 @@ def _kept(ref: dict, head: int, block: int):
     return ref["bits"][head].astype(jnp.int32) & (1 << block) != 0
 
 
-# -------------------------------------------------------------------------------------- the shift
+# -------------------------------------------------------------------------------------- the blocks
 
 
 def _reach(ref: dict) -> int:
@@ -326,168 +331,3 @@ def _steps(ref: dict, block: int):
     if "steps" in ref:
         return ref["steps"][pl.ds(block * R, R)]
     return R - 1 - jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 0)
-
-
-def _moved(x_RC, steps_RW, keys: int):
-    """Each row from place `steps` on, as many places as there are keys."""
-    tiles = _tiles(x_RC)
-    far = _far(steps_RW, len(tiles) - keys // LANES)
-    missing = keys // LANES + (1 << len(far)) - len(tiles)
-    tiles += [jnp.zeros(steps_RW.shape, x_RC.dtype)] * missing
-    for step, moves_RW in far:
-        tiles = [jnp.where(moves_RW, b, a) for a, b in zip(tiles, tiles[step:], strict=False)]
-    lane_RW, near_RW = jax.lax.broadcasted_iota(jnp.int32, steps_RW.shape, 1), steps_RW % LANES
-    places_RW = (lane_RW + near_RW) % LANES
-    tiles = [jnp.take_along_axis(tile, places_RW, axis=1) for tile in tiles[: keys // LANES + 1]]
-    stays_RW = lane_RW + near_RW < LANES
-    return jnp.concatenate(
-        [jnp.where(stays_RW, a, b) for a, b in itertools.pairwise(tiles)], axis=1
-    )
-
-
-def _moved_back(x_RJ, steps_RW, reach: int):
-    """The transpose of `_moved`: each row begins at place `steps` of [R, J + reach] zeros."""
-    lane_RW, near_RW = jax.lax.broadcasted_iota(jnp.int32, steps_RW.shape, 1), steps_RW % LANES
-    places_RW = (lane_RW - near_RW) % LANES
-    none = jnp.zeros(steps_RW.shape, x_RJ.dtype)
-    tiles = [jnp.take_along_axis(tile, places_RW, axis=1) for tile in _tiles(x_RJ)]
-    stays_RW = lane_RW >= near_RW
-    tiles = [jnp.where(stays_RW, b, a) for a, b in itertools.pairwise([none, *tiles, none])]
-    for step, moves_RW in reversed(_far(steps_RW, reach // LANES)):
-        zeros = [none] * step
-        tiles = [
-            jnp.where(moves_RW, a, b)
-            for a, b in zip([*zeros, *tiles], [*tiles, *zeros], strict=True)
-        ]
-    width = x_RJ.shape[1] + reach
-    return jnp.concatenate(tiles, axis=1)[:, :width]
-
-
-def _tiles(x_RC) -> list:
-    """The columns of an array in whole registers."""
-    return [x_RC[:, i : i + LANES] for i in range(0, x_RC.shape[1], LANES)]
-
-
-def _far(steps_RW, tiles: int) -> list:
-    """[(a power of two of registers, which rows move so many)], from the largest on."""
-    bits = reversed(range((tiles - 1).bit_length()))
-    return [(1 << bit, steps_RW & (LANES << bit) != 0) for bit in bits]
-
-
-# ------------------------------------------------------------------------------ calling a kernel
-
-
-def _run(
-    name: str, kernel, direction_B, arrays: dict, results: dict, width, scale, products: int
-) -> dict:
-    """Run a kernel for every group of heads and row of the batch, on each device for its own.
-
-    `arrays` are the inputs by name and `results` the shapes of the outputs. Those that are None are
-    left out. All rows of a direction add to one gradient of its distances. `products` is the number
-    of products of the size of the scores.
-    """
-    arrays, results = (
-        {name: x for name, x in named.items() if x is not None} for named in (arrays, results)
-    )
-    rows, heads, auto = None, None, mesh_axes()
-    if auto:
-        rows = tuple(axis for axis in ROW_AXES if axis in auto) or None
-        heads = HEAD_AXIS if HEAD_AXIS in auto else None
-
-    def local(direction_B, *inputs):
-        (B, S, D), J, N = inputs[0].shape, inputs[2].shape[1], inputs[4].shape[1]
-        shapes = _of_one_device(results, inputs[0].shape)
-        out = [jax.ShapeDtypeStruct(shapes[name], x.dtype) for name, x in results.items()]
-        scores = B * S * J * D // width
-        cost = pl.CostEstimate(
-            flops=2 * products * scores * width,
-            transcendentals=scores,
-            bytes_accessed=sum(x.size * x.dtype.itemsize for x in (*inputs, *out)),
-        )
-
-        def run(direction_ref, *refs):
-            named = dict(zip((*arrays, *results), refs, strict=True))
-            kernel(direction_ref, named, width=width, scale=scale)
-
-        grid = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
-            grid=(D // LANES, B),
-            in_specs=[_block(*named, D // LANES) for named in zip(arrays, inputs, strict=True)],
-            out_specs=[_block(*named, D // LANES) for named in zip(results, out, strict=True)],
-        )
-        call = functools.partial(
-            pl.pallas_call,
-            run,
-            out_shape=out,
-            grid_spec=grid,
-            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
-            cost_estimate=cost,
-            name=name,
-        )
-        given = direction_B, *inputs
-        found = jax.lax.platform_dependent(*given, tpu=call(), default=call(interpret=True))
-        found = dict(zip(results, found, strict=True))
-        if "dr" in found:
-            T = len(found["dr"])
-            here_T = (direction_B == jnp.arange(T)[:, None]).any(1)  # others were never written
-            found["dr"] = jnp.where(here_T[:, None, None], found["dr"], 0)
-            found["dr"] = jax.lax.psum(found["dr"], rows) if rows else found["dr"]
-        return found
-
-    if not auto:
-        return local(direction_B, *arrays.values())
-    run = jax.shard_map(
-        local,
-        in_specs=(P(rows), *(_spec(*named, rows, heads) for named in arrays.items())),
-        out_specs={name: _spec(name, x, rows, heads) for name, x in results.items()},
-        axis_names=set(auto),
-        check_vma=False,
-    )
-    return run(direction_B, *arrays.values())
-
-
-def names(rows_in_order: bool) -> tuple[str, str]:
-    """Of the two kernels: those of a query stream have cycles of their own."""
-    kind = "" if rows_in_order else "_query"
-    return FORWARD + kind, BACKWARD + kind
-
-
-def _of_one_device(results: dict, query_shape) -> dict[str, tuple[int, ...]]:
-    """The shapes of the outputs for the rows and heads of one device."""
-    B, _, D = query_shape
-    whole_D = results["dr"].shape[1] if "dr" in results else results["out"].shape[2]
-    shapes = {}
-    for name, x in results.items():
-        if name == "dr":
-            shapes[name] = x.shape[0], D, x.shape[2]
-        elif x.ndim == 3:
-            shapes[name] = B, x.shape[1], D
-        else:
-            shapes[name] = B, x.shape[1] * D // whole_D, *x.shape[2:]
-    return shapes
-
-
-def _spec(name: str, x, rows, heads) -> P:
-    """How an array is divided over a mesh: see `_block`."""
-    if name in ("r", "dr"):
-        return P(None, None, heads) if name == "r" else P(None, heads)
-    if name in ("flags", "steps"):
-        return P(rows)
-    return P(rows, None, heads) if x.ndim == 3 else P(rows, heads)
-
-
-def _block(name: str, x, groups: int) -> pl.BlockSpec:
-    """The part of an array that one call of a kernel gets: of a group of heads and a row.
-
-    Distances and their gradient are those of the row's direction, and all groups share the flags.
-    """
-    if name == "r":
-        return pl.BlockSpec((None, x.shape[1], LANES), lambda g, b, of: (of[b], 0, g))
-    if name == "dr":
-        return pl.BlockSpec((None, LANES, x.shape[2]), lambda g, b, of: (of[b], g, 0))
-    if name in ("flags", "steps"):
-        return pl.BlockSpec((None, *x.shape[1:]), lambda g, b, of: (b, 0, 0))
-    if x.ndim == 3:
-        return pl.BlockSpec((None, x.shape[1], LANES), lambda g, b, of: (b, 0, g))
-    part = None, x.shape[1] // groups, *x.shape[2:]
-    return pl.BlockSpec(part, lambda g, b, of: (b, g, 0, 0))
