@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from firth.layers.dropout import Dropout
 from firth.layers.fused import (
@@ -85,7 +86,12 @@ def attend(
     (B, S, H, K), J = content_BSHK.shape, k_BJHK.shape[1]
     L = S if positions_BP is None else r_TNHK.shape[1] - J
     drops = train and dropout.rate > 0
-    bits = _packed(dropout.mask((B, H, S, J))) if drops else None
+    bits_BHSX = None
+    if drops:
+        bits_BHSQ = dropout.bits((B, H, S, J))
+        bits_BHSX = _whole_blocks(_whole_blocks(bits_BHSQ, 2), 3)
+        # Without the barrier a scanned layer draws them twice: for the kernel and its residuals.
+        bits_BHSX = jax.lax.optimization_barrier(bits_BHSX)
     flags_BSJ = visible_B1SJ[:, 0] * jnp.int8(VISIBLE)
     if other_B1SJ is not None:
         flags_BSJ += other_B1SJ[:, 0] * jnp.int8(OTHER)
@@ -106,7 +112,7 @@ def attend(
         missing = ((0, 0), (0, 0), (0, SUBLANES - heads), (0, 0))
         segments_BG8S = jnp.pad(segments_BG8S, missing)
     direction_B = jnp.arange(B, dtype=jnp.int32) // (B // T)
-    constants = direction_B, _whole_blocks(flags_BSJ, 1), steps_BSW, bits
+    constants = direction_B, _whole_blocks(flags_BSJ, 1), steps_BSW, bits_BHSX
     scale = dropout.scale if drops else 1.0
     out_BSD = _attend(*queries, *flat, segments_BG8S, constants, K, scale)
     return out_BSD[:, :S].reshape(B, S, H, K)
@@ -139,15 +145,6 @@ def _whole_blocks(x, axis: int):
     return jnp.pad(x, missing)
 
 
-def _packed(keep_BHSJ):
-    """A mask uint8 [B, H, R, J], a bit for each block of R rows."""
-    keep_BHSJ = _whole_blocks(keep_BHSJ, 2).astype(jnp.uint8)
-    blocks = keep_BHSJ.shape[2] // R
-    bits_BHRJ = sum(keep_BHSJ[:, :, i * R : (i + 1) * R] << i for i in range(blocks))
-    # Without the barrier a scanned layer draws them twice: for the kernel and for its residuals.
-    return jax.lax.optimization_barrier(bits_BHRJ)
-
-
 # ----------------------------------------------------------------------------- with its gradient
 
 
@@ -158,11 +155,11 @@ def _attend(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants,
 
 
 def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants, width, scale):
-    direction_B, flags_BSJ, steps_BSW, bits_BHRJ = constants
+    direction_B, flags_BSJ, steps_BSW, bits_BHSX = constants
     B, S, D = content_BSD.shape
     arrays = dict(
         content=content_BSD, position=position_BSD, k=k_BJD, v=v_BJD, r=r_TND,
-        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHRJ,
+        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHSX,
     )  # fmt: skip
     results = dict(
         out=jax.ShapeDtypeStruct((B, S, D), content_BSD.dtype),
@@ -170,10 +167,10 @@ def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
     )
     name = names(steps_BSW is None)[0]
     found = run(name, _forward_kernel, direction_B, arrays, results, width, scale, products=3)
-    out_BSD, log_BG8S, bits_BHRJ = checkpoint_name(
-        (found["out"], found["log"], bits_BHRJ), RESIDUALS
+    out_BSD, log_BG8S, bits_BHSX = checkpoint_name(
+        (found["out"], found["log"], bits_BHSX), RESIDUALS
     )
-    constants = direction_B, flags_BSJ, steps_BSW, bits_BHRJ
+    constants = direction_B, flags_BSJ, steps_BSW, bits_BHSX
     inputs = content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments
     return out_BSD, (*inputs, constants, out_BSD, log_BG8S)
 
@@ -181,10 +178,10 @@ def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
 def _backward(width: int, scale: float, residuals, dout_BSD):
     *inputs, constants, out_BSD, log_BG8S = residuals
     content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments = inputs
-    direction_B, flags_BSJ, steps_BSW, bits_BHRJ = constants
+    direction_B, flags_BSJ, steps_BSW, bits_BHSX = constants
     arrays = dict(
         content=content_BSD, position=position_BSD, k=k_BJD, v=v_BJD, r=r_TND,
-        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHRJ,
+        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHSX,
         out=out_BSD, dout=dout_BSD, log=log_BG8S,
     )  # fmt: skip
     T, N, D = r_TND.shape
@@ -307,8 +304,24 @@ def _scores(ref: dict, block: int, width: int):
 
 
 def _kept(ref: dict, head: int, block: int):
-    """The mask of dropout of a block and head, bool [R, J]."""
-    return ref["bits"][head].astype(jnp.int32) & (1 << block) != 0
+    """The mask of dropout of a block and head, bool [R, J].
+
+    Bit i of a byte is that of quarter i of the keys, as `dropout.keep_bits` has them. Four rows of
+    bytes are one of words, and the quarters move to their places as words.
+    """
+    J, words = ref["k"].shape[0], pltpu.bitcast(ref["bits"][head, pl.ds(block * R, R)], jnp.int32)
+    none = jnp.zeros((R // 4, LANES), jnp.int32)
+    tiles = [none] * (J // LANES + 1)
+    for quarter in range(4):
+        first, ahead = divmod(J // 4 * quarter, LANES)
+        own = words & (0x01010101 << quarter)
+        if ahead:
+            own = pltpu.roll(jnp.concatenate([own, none], axis=1), ahead, 1)
+        for i in range(0, own.shape[1], LANES):
+            if (at := first + i // LANES) < len(tiles):
+                tiles[at] |= own[:, i : i + LANES]
+    bytes_RJ = pltpu.bitcast(jnp.concatenate(tiles[:-1], axis=1), jnp.uint8)
+    return bytes_RJ.astype(jnp.int32) != 0
 
 
 # -------------------------------------------------------------------------------------- the blocks
