@@ -294,7 +294,11 @@ def _scores(ref: dict, block: int, width: int):
         position_RW = only(head, width, ref["position"][rows])
         by_distance_RC = product(position_RW, ref["r"][_window(ref, block)], NT)
         scores_RJ = product(content_RW, ref["k"][...], NT)
-        scores_RJ += moved(by_distance_RC, steps_RW, J)
+        if "steps" in ref:
+            scores_RJ += moved(by_distance_RC, steps_RW, J)
+        else:
+            C = by_distance_RC.shape[1]
+            scores_RJ += pltpu.roll(by_distance_RC, C - R + 1, 1, stride=1, stride_axis=0)[:, :J]
         if "segments" in ref:
             segments_R1 = ref["segments"][0, :, rows].T[:, head : head + 1]
             scores_RJ += jnp.where(flags_RJ & OTHER != 0, segments_R1, 0)
