@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from helpers.quick import jit
 
+from firth.errors import FirthError
 from firth.layers import relative
 from firth.layers.kernels import fused_relative
+from firth.layers.kernels.check import check_relative
 from firth.models import transformer_xl, xlnet
 from firth.training.partition import create_mesh
 
@@ -226,3 +228,14 @@ def test_elsewhere_attention_is_computed_the_plain_way(monkeypatch):
     monkeypatch.undo()
     shapes = (2, 512, 12, 64), (2, 896, 12, 64), (2, 1408, 12, 64), True
     assert not fused_relative.applies(*shapes) or LOOSE
+
+
+def test_a_run_checks_the_kernels_on_its_own_device(monkeypatch):
+    check_relative()
+    moved_back = fused_relative.moved_back
+    monkeypatch.setattr(
+        fused_relative, "moved_back", lambda x, steps, reach: moved_back(x, steps * 0, reach)
+    )
+    jax.clear_caches()
+    with pytest.raises(FirthError, match="kernels' gradient/far is not that of plain relative"):
+        check_relative()
