@@ -176,7 +176,7 @@ def test_dropout_is_another_with_each_key_and_the_same_with_one():
 
 
 def test_what_is_kept_for_the_backward_pass():
-    """Nothing of the size of the scores but two masks of a byte: of dropout, and what is seen."""
+    """Of the size of the scores: what is seen, a byte, and of dropout a byte for four of them."""
     c = config(True)
     arrays, context = given(c, 128)
     layer = relative.RelativeAttention(c)
@@ -188,10 +188,11 @@ def test_what_is_kept_for_the_backward_pass():
         return layer.apply(params, x, *arrays[1:-1], context, train=True, rngs=rngs)[:2]
 
     _, pull = jax.eval_shape(lambda x: jax.vjp(out, x), arrays[0])
-    kept = [leaf for leaf in jax.tree.leaves(pull) if leaf.shape[-1:] == (L + 128,)]
-    masks = {(B, 4, 128, L + 128), (B, L, L + 128), (B, 128, L + 128)}
-    assert {leaf.shape for leaf in kept if leaf.dtype.itemsize == 1} >= masks
-    assert all(leaf.dtype.itemsize == 1 for leaf in kept)
+    kept = {leaf.shape: leaf.dtype.itemsize for leaf in jax.tree.leaves(pull) if leaf.ndim}
+    J, bits = L + 128, {(B, 4, L, (L + 128) // 4), (B, 4, 128, (L + 128) // 4)}
+    for shape in {(B, L, J), (B, 128, J), *bits}:
+        assert kept.pop(shape) == 1
+    assert not any(shape[-1] == J for shape in kept)
 
 
 @pytest.mark.parametrize(
@@ -237,5 +238,5 @@ def test_a_run_checks_the_kernels_on_its_own_device(monkeypatch):
         fused_relative, "moved_back", lambda x, steps, reach: moved_back(x, steps * 0, reach)
     )
     jax.clear_caches()
-    with pytest.raises(FirthError, match="kernels' gradient/far is not that of plain relative"):
+    with pytest.raises(FirthError, match="kernels' gradient/content is not that of plain relative"):
         check_relative()

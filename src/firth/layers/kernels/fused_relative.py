@@ -12,12 +12,11 @@ move by as much as their positions say.
 Only the difference of the two segment scores is given: a constant over all keys of a row leaves
 the softmax as it is.
 
-The masks of dropout are those of `dropout.keep_mask`, packed by blocks of rows: bit i of a byte is
-that of block i.
+The masks of dropout are those of `dropout.keep_bits`.
 
 B rows, T directions, S queries (L of the content stream, P of the query stream), M memory,
 J = M + L keys, N = J + L places by distance, H heads, K head width, D = H x K, G = D / LANES groups
-of heads, W = LANES, R queries in a block, C columns of a block's window.
+of heads, W = LANES, Q = J / 4, R queries in a block, C columns of its window.
 """
 
 import functools
@@ -46,8 +45,7 @@ from firth.layers.kernels.relative_call import run
 from firth.layers.kernels.shift import moved, moved_back
 
 R = LANES  # queries in a block: the last bits of a shift are then those within a register
-LONGEST = 1024  # queries: a byte has the masks of eight blocks
-MOST_KEYS = 2048  # the scores of a block and their gradients fit the memory of a core
+LONGEST, MOST_KEYS = 1024, 2048  # queries and keys: what a kernel holds fits the memory of a core
 HIDDEN = -1e4  # the score of a hidden key, as in plain attention
 VISIBLE, OTHER = 1, 2  # bits of the flags of a query and a key
 FORWARD, BACKWARD = "relative_attention_forward", "relative_attention_backward"
@@ -86,12 +84,11 @@ def attend(
     (B, S, H, K), J = content_BSHK.shape, k_BJHK.shape[1]
     L = S if positions_BP is None else r_TNHK.shape[1] - J
     drops = train and dropout.rate > 0
-    bits_BHSX = None
+    bits_BHSQ = None
     if drops:
-        bits_BHSQ = dropout.bits((B, H, S, J))
-        bits_BHSX = _whole_blocks(_whole_blocks(bits_BHSQ, 2), 3)
+        bits_BHSQ = _whole_blocks(dropout.bits((B, H, S, J)), 2)
         # Without the barrier a scanned layer draws them twice: for the kernel and its residuals.
-        bits_BHSX = jax.lax.optimization_barrier(bits_BHSX)
+        bits_BHSQ = jax.lax.optimization_barrier(bits_BHSQ)
     flags_BSJ = visible_B1SJ[:, 0] * jnp.int8(VISIBLE)
     if other_B1SJ is not None:
         flags_BSJ += other_B1SJ[:, 0] * jnp.int8(OTHER)
@@ -112,7 +109,7 @@ def attend(
         missing = ((0, 0), (0, 0), (0, SUBLANES - heads), (0, 0))
         segments_BG8S = jnp.pad(segments_BG8S, missing)
     direction_B = jnp.arange(B, dtype=jnp.int32) // (B // T)
-    constants = direction_B, _whole_blocks(flags_BSJ, 1), steps_BSW, bits_BHSX
+    constants = direction_B, _whole_blocks(flags_BSJ, 1), steps_BSW, bits_BHSQ
     scale = dropout.scale if drops else 1.0
     out_BSD = _attend(*queries, *flat, segments_BG8S, constants, K, scale)
     return out_BSD[:, :S].reshape(B, S, H, K)
@@ -155,11 +152,11 @@ def _attend(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants,
 
 
 def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants, width, scale):
-    direction_B, flags_BSJ, steps_BSW, bits_BHSX = constants
+    direction_B, flags_BSJ, steps_BSW, bits_BHSQ = constants
     B, S, D = content_BSD.shape
     arrays = dict(
         content=content_BSD, position=position_BSD, k=k_BJD, v=v_BJD, r=r_TND,
-        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHSX,
+        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHSQ,
     )  # fmt: skip
     results = dict(
         out=jax.ShapeDtypeStruct((B, S, D), content_BSD.dtype),
@@ -167,10 +164,10 @@ def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
     )
     name = names(steps_BSW is None)[0]
     found = run(name, _forward_kernel, direction_B, arrays, results, width, scale, products=3)
-    out_BSD, log_BG8S, bits_BHSX = checkpoint_name(
-        (found["out"], found["log"], bits_BHSX), RESIDUALS
+    out_BSD, log_BG8S, bits_BHSQ = checkpoint_name(
+        (found["out"], found["log"], bits_BHSQ), RESIDUALS
     )
-    constants = direction_B, flags_BSJ, steps_BSW, bits_BHSX
+    constants = direction_B, flags_BSJ, steps_BSW, bits_BHSQ
     inputs = content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments
     return out_BSD, (*inputs, constants, out_BSD, log_BG8S)
 
@@ -178,10 +175,10 @@ def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
 def _backward(width: int, scale: float, residuals, dout_BSD):
     *inputs, constants, out_BSD, log_BG8S = residuals
     content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments = inputs
-    direction_B, flags_BSJ, steps_BSW, bits_BHSX = constants
+    direction_B, flags_BSJ, steps_BSW, bits_BHSQ = constants
     arrays = dict(
         content=content_BSD, position=position_BSD, k=k_BJD, v=v_BJD, r=r_TND,
-        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHSX,
+        segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHSQ,
         out=out_BSD, dout=dout_BSD, log=log_BG8S,
     )  # fmt: skip
     T, N, D = r_TND.shape
@@ -315,6 +312,8 @@ def _kept(ref: dict, head: int, block: int):
     """
     J, words = ref["k"].shape[0], pltpu.bitcast(ref["bits"][head, pl.ds(block * R, R)], jnp.int32)
     none = jnp.zeros((R // 4, LANES), jnp.int32)
+    if missing := -words.shape[1] % LANES:
+        words = jnp.concatenate([words, none[:, :missing]], axis=1)
     tiles = [none] * (J // LANES + 1)
     for quarter in range(4):
         first, ahead = divmod(J // 4 * quarter, LANES)

@@ -26,10 +26,10 @@ CYCLES = {
     BACKWARD: {"v4": 0.01550, "v5e": 0.01091, "v5p": 0.01065, "v6e": 0.00794},
 }
 CYCLES |= {
-    fused_relative.FORWARD: {"v5e": 0.01029},
-    fused_relative.BACKWARD: {"v5e": 0.01921},
-    fused_relative.FORWARD + "_query": {"v5e": 0.01298},
-    fused_relative.BACKWARD + "_query": {"v5e": 0.02720},
+    fused_relative.FORWARD: {"v5e": 0.01052},
+    fused_relative.BACKWARD: {"v5e": 0.01920},
+    fused_relative.FORWARD + "_query": {"v5e": 0.01368},
+    fused_relative.BACKWARD + "_query": {"v5e": 0.02717},
 }
 COST = re.compile(r'"flops":"(\d+)","transcendentals":"(\d+)","bytes_accessed":"(\d+)"')
 
