@@ -15,6 +15,7 @@ from firth.layers import relative
 from firth.layers.kernels import fused_relative
 from firth.layers.kernels.check import check_relative
 from firth.models import transformer_xl, xlnet
+from firth.planning.compiler import topology
 from firth.training.partition import create_mesh
 
 B, L, P, D = 2, 256, 37, 256
@@ -222,6 +223,15 @@ def test_what_each_device_must_be_able_to_take():
         sizes = dict(zip(("data", "fsdp", "tensor"), sizes, strict=True))
         devices = jax.devices()[: np.prod(list(sizes.values()))]
         with jax.set_mesh(create_mesh(sizes, devices)):
+            assert fused_relative.applies(*shapes) == whether
+
+
+def test_a_tpu_v4_cannot_shift_so():
+    pytest.importorskip("libtpu")
+    shapes = (2, 512, 12, 64), (2, 896, 12, 64), (2, 1408, 12, 64), True
+    sizes = {"data": 1, "fsdp": 1, "tensor": 1}
+    for name, whether in (("v4:1x1x1", False), ("v5e:1x1", True), ("v5p:1x1x1", True)):
+        with jax.set_mesh(create_mesh(sizes, topology.devices(topology.parse(name))[:1])):
             assert fused_relative.applies(*shapes) == whether
 
 

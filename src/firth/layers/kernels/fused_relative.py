@@ -116,7 +116,7 @@ def attend(
 
 
 def applies(q_shape: tuple, k_shape: tuple, r_shape: tuple, rows_in_order: bool) -> bool:
-    """Whether JAX traces this for a TPU, and the kernels take the shapes.
+    """Whether JAX traces this for a TPU of v5e or later, and the kernels take the shapes.
 
     The shapes are those of queries [B, S, H, K], keys [B, J, H, K] and distances [T, N, H, K]. Keys
     and the rows of a content stream come in whole registers. Each device must get whole rows, and
@@ -127,6 +127,7 @@ def applies(q_shape: tuple, k_shape: tuple, r_shape: tuple, rows_in_order: bool)
     rows = sizes.get(ROW_AXES[0], 1) * sizes.get(ROW_AXES[1], 1)
     return (
         on_tpu()
+        and not _too_old()
         and L % LANES == J % LANES == 0
         and max(S, L) <= LONGEST
         and J <= MOST_KEYS
@@ -134,6 +135,12 @@ def applies(q_shape: tuple, k_shape: tuple, r_shape: tuple, rows_in_order: bool)
         and K * SUBLANES >= LANES
         and B % rows == H * K % (LANES * sizes.get(HEAD_AXIS, 1)) == 0
     )
+
+
+def _too_old() -> bool:
+    """Whether the devices cannot rotate each row of a register by its own number of lanes."""
+    device = jax.sharding.get_abstract_mesh().abstract_device or jax.devices()[0]
+    return device.device_kind in ("TPU v2", "TPU v3", "TPU v4")
 
 
 def _whole_blocks(x, axis: int):
