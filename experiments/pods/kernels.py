@@ -69,13 +69,14 @@ def relative_cycles(chip: str, kind: str, width: int, rate: float, folder: Path)
     flags = array((rows, queries, keys), jnp.int8)
     constants = array((rows,), jnp.int32), flags, steps, bits
 
-    def both(constants, dout, *inputs):
-        def attend(*inputs):
-            return fused_relative._attend(*inputs, constants, width, 1 / (1 - rate))
+    def both(constants, gradients, *inputs):
+        def attend(*inputs):  # the query stream reads the keys and values of the content stream
+            return fused_relative._attend(*inputs, constants, width, 1 / (1 - rate), in_order)
 
-        return jax.vjp(attend, *inputs)[1](dout)
+        return jax.vjp(attend, *inputs)[1](gradients)
 
-    lowered = jax.jit(both).lower(constants, q, q, q, k, k, r, segments)
+    gradients = (q, k, k) if in_order else (q,)
+    lowered = jax.jit(both).lower(constants, gradients, q, q, k, k, r, segments)
     scores = fused.LANES // width * queries * keys
     return counted(lowered, fused_relative.names(in_order), scores, folder)
 

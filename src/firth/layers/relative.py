@@ -211,8 +211,12 @@ class RelativeAttention(nn.Module):
         drop = Dropout(c.attention_dropout)
         length, J = x_BLD.shape[1], keys_BJD.shape[1]
 
-        def stream(q_BSHK, visible, other, positions_BP=None):
-            """One stream; S is L, or P where `positions_BP` says which positions they are."""
+        def stream(q_BSHK, kv, visible, other, positions_BP=None, shares=False):
+            """One stream; S is L, or P where `positions_BP` says which positions they are.
+
+            Returns the output, the probabilities, and the (keys, values) for another stream.
+            """
+            k_BJHK, v_BJHK = kv
             q_BSHK *= K**-0.5
 
             def biased(bias_HK):
@@ -254,11 +258,10 @@ class RelativeAttention(nn.Module):
             scores = jnp.where(visible, scores, MASKED)
             shapes = q_BSHK.shape, k_BJHK.shape, r_TRHK.shape, positions_BP is None
             if c.fused_attention and fused_relative.applies(*shapes):
-                out_BSHK = fused_relative.attend(
+                out_BSHK, *kv = fused_relative.attend(
                     biased(content_bias),
                     biased(position_bias),
-                    k_BJHK,
-                    v_BJHK,
+                    *kv,
                     r_TRHK,
                     more_BHS,
                     visible,
@@ -266,20 +269,22 @@ class RelativeAttention(nn.Module):
                     positions_BP,
                     drop,
                     train=train,
+                    shares=shares,
                 )
                 probs = jax.nn.softmax(scores, axis=-1)  # compiled only where it is used
             else:
                 out_BSHK, probs = attend(scores, v_BJHK, drop, train=train)
             if positions_BP is not None:  # the first token of a factorization order may see nothing
                 out_BSHK *= visible.any(-1)[..., None].swapaxes(1, 2)
-            return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs
+            return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs, kv
 
         q_BLHK = jnp.einsum("BLD,DHK->BLHK", x_BLD, query)
-        out_BLD, probs_BHLJ = stream(q_BLHK, context.visible, context.other)
+        seen, both = (context.visible, context.other), query_BPD is not None
+        out_BLD, probs_BHLJ, kv = stream(q_BLHK, (k_BJHK, v_BJHK), *seen, shares=both)
         if query_BPD is None:
             return out_BLD, None, probs_BHLJ
         q_BPHK = jnp.einsum("BPD,DHK->BPHK", query_BPD, query)
-        out_BPD, _ = stream(q_BPHK, *context.query)
+        out_BPD, *_ = stream(q_BPHK, kv, *context.query)
         return out_BLD, out_BPD, probs_BHLJ
 
 

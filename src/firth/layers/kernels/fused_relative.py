@@ -64,8 +64,9 @@ def attend(
     dropout: Dropout,
     *,
     train: bool,
+    shares: bool = False,
 ):
-    """Relative attention of one stream: [B, S, H, K].
+    """Relative attention of one stream: the output [B, S, H, K], and the keys and values.
 
     Args:
       content_BSHK, position_BSHK: queries for scores by content and by distance, scaled, with
@@ -76,6 +77,8 @@ def attend(
       visible_B1SJ, other_B1SJ: as `relative.Context` has them.
       positions_BP: int, the positions of the queries; None: they are all L in order.
       dropout, train: as `attention.attend` takes them.
+      shares: another stream reads the keys and values, those that are returned. The gradient that
+        it gives them is then added within the backward kernel.
 
     A query that sees no key gets the mean of all values, as in plain attention; the gradient of its
     output must be zero. The shapes must satisfy `applies`. On other platforms than a TPU an
@@ -96,7 +99,7 @@ def attend(
     # From the second place on: the first is never read, and shifts begin at 0.
     r_TNHK = r_TNHK[:, 1 : J + L]
     r_TNHK = jnp.pad(r_TNHK, ((0, 0), (0, J + L - r_TNHK.shape[1]), (0, 0), (0, 0)))
-    flat = (x.reshape(*x.shape[:2], H * K) for x in (k_BJHK, v_BJHK, r_TNHK))
+    flat = [x.reshape(*x.shape[:2], H * K) for x in (k_BJHK, v_BJHK, r_TNHK)]
     queries = (_whole_blocks(x.reshape(B, S, H * K), 1) for x in (content_BSHK, position_BSHK))
     steps_BSW = None
     if positions_BP is not None:
@@ -111,8 +114,9 @@ def attend(
     direction_B = jnp.arange(B, dtype=jnp.int32) // (B // T)
     constants = direction_B, _whole_blocks(flags_BSJ, 1), steps_BSW, bits_BHSQ
     scale = dropout.scale if drops else 1.0
-    out_BSD = _attend(*queries, *flat, segments_BG8S, constants, K, scale)
-    return out_BSD[:, :S].reshape(B, S, H, K)
+    found = _attend(*queries, *flat, segments_BG8S, constants, K, scale, shares)
+    out_BSD, *read = found if shares else (found[0], *flat[:2])
+    return out_BSD[:, :S].reshape(B, S, H, K), *(x.reshape(B, J, H, K) for x in read)
 
 
 def applies(q_shape: tuple, k_shape: tuple, r_shape: tuple, rows_in_order: bool) -> bool:
@@ -152,13 +156,17 @@ def _whole_blocks(x, axis: int):
 # ----------------------------------------------------------------------------- with its gradient
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(7, 8))
-def _attend(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants, width, scale):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(7, 8, 9))
+def _attend(
+    content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants, width, scale, shares=False
+):
     inputs = content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
-    return _forward(*inputs, width, scale)[0]
+    return _forward(*inputs, width, scale, shares)[0]
 
 
-def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants, width, scale):
+def _forward(
+    content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants, width, scale, shares
+):
     direction_B, flags_BSJ, steps_BSW, bits_BHSQ = constants
     B, S, D = content_BSD.shape
     arrays = dict(
@@ -176,17 +184,19 @@ def _forward(content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments, constants
     )
     constants = direction_B, flags_BSJ, steps_BSW, bits_BHSQ
     inputs = content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments
-    return out_BSD, (*inputs, constants, out_BSD, log_BG8S)
+    results = out_BSD, *((k_BJD, v_BJD) if shares else ())
+    return results, (*inputs, constants, out_BSD, log_BG8S)
 
 
-def _backward(width: int, scale: float, residuals, dout_BSD):
+def _backward(width: int, scale: float, shares: bool, residuals, gradients):
+    dout_BSD, dk_BJD, dv_BJD = gradients if shares else (*gradients, None, None)
     *inputs, constants, out_BSD, log_BG8S = residuals
     content_BSD, position_BSD, k_BJD, v_BJD, r_TND, segments = inputs
     direction_B, flags_BSJ, steps_BSW, bits_BHSQ = constants
     arrays = dict(
         content=content_BSD, position=position_BSD, k=k_BJD, v=v_BJD, r=r_TND,
         segments=segments, flags=flags_BSJ, steps=steps_BSW, bits=bits_BHSQ,
-        out=out_BSD, dout=dout_BSD, log=log_BG8S,
+        out=out_BSD, dout=dout_BSD, log=log_BG8S, more_dk=dk_BJD, more_dv=dv_BJD,
     )  # fmt: skip
     T, N, D = r_TND.shape
     results = dict(
@@ -283,8 +293,11 @@ def _backward_kernel(direction_ref, ref: dict, *, width: int, scale: float):
         ref["dposition"][rows] = dposition_RW.astype(dtype)
         if "segments" in ref:
             ref["dsegments"][0, :, rows] = dsegments_RW.T[:SUBLANES]
-    ref["dk"][...] = jnp.concatenate(dk_WJ).T.astype(dtype)
-    ref["dv"][...] = jnp.concatenate(dv_WJ).T.astype(dtype)
+    for name, sums in (("dk", dk_WJ), ("dv", dv_WJ)):
+        sum_JW = jnp.concatenate(sums).T
+        if (more := f"more_{name}") in ref:  # of another stream
+            sum_JW += ref[more][...].astype(jnp.float32)
+        ref[name][...] = sum_JW.astype(dtype)
 
 
 def _scores(ref: dict, block: int, width: int):
