@@ -70,12 +70,12 @@ def relative_cycles(chip: str, kind: str, width: int, rate: float, folder: Path)
     constants = array((rows,), jnp.int32), flags, steps, bits
 
     def both(constants, gradients, *inputs):
-        def attend(*inputs):  # the query stream reads the keys and values of the content stream
-            return fused_relative._attend(*inputs, constants, width, 1 / (1 - rate), in_order)
+        def attend(*inputs):  # the content stream reads the query stream's keys and values
+            return fused_relative._attend(*inputs, constants, width, 1 / (1 - rate), not in_order)
 
         return jax.vjp(attend, *inputs)[1](gradients)
 
-    gradients = (q, k, k) if in_order else (q,)
+    gradients = (q,) if in_order else (q, k, k)
     lowered = jax.jit(both).lower(constants, gradients, q, q, k, k, r, segments)
     scores = fused.LANES // width * queries * keys
     return counted(lowered, fused_relative.names(in_order), scores, folder)

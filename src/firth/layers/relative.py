@@ -211,12 +211,17 @@ class RelativeAttention(nn.Module):
         drop = Dropout(c.attention_dropout)
         length, J = x_BLD.shape[1], keys_BJD.shape[1]
 
-        def stream(q_BSHK, kv, visible, other, positions_BP=None, shares=False):
+        def fuses(q_BSHK, in_order: bool) -> bool:
+            shapes = q_BSHK.shape, k_BJHK.shape, r_TRHK.shape
+            return c.fused_attention and fused_relative.applies(*shapes, in_order)
+
+        def stream(q_BSHK, visible, other, positions_BP=None, kv=(), mask=(), shares=False):
             """One stream; S is L, or P where `positions_BP` says which positions they are.
+
+            With `mask`, of the dropout, the kernels compute it from the keys and values `kv`.
 
             Returns the output, the probabilities, and the (keys, values) for another stream.
             """
-            k_BJHK, v_BJHK = kv
             q_BSHK *= K**-0.5
 
             def biased(bias_HK):
@@ -256,8 +261,7 @@ class RelativeAttention(nn.Module):
                 same_or_other = same_or_other[..., None]
                 scores += jnp.where(other, same_or_other[1], same_or_other[0])
             scores = jnp.where(visible, scores, MASKED)
-            shapes = q_BSHK.shape, k_BJHK.shape, r_TRHK.shape, positions_BP is None
-            if c.fused_attention and fused_relative.applies(*shapes):
+            if mask:
                 out_BSHK, *kv = fused_relative.attend(
                     biased(content_bias),
                     biased(position_bias),
@@ -267,8 +271,7 @@ class RelativeAttention(nn.Module):
                     visible,
                     other,
                     positions_BP,
-                    drop,
-                    train=train,
+                    *mask,
                     shares=shares,
                 )
                 probs = jax.nn.softmax(scores, axis=-1)  # compiled only where it is used
@@ -279,12 +282,24 @@ class RelativeAttention(nn.Module):
             return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs, kv
 
         q_BLHK = jnp.einsum("BLD,DHK->BLHK", x_BLD, query)
-        seen, both = (context.visible, context.other), query_BPD is not None
-        out_BLD, probs_BHLJ, kv = stream(q_BLHK, (k_BJHK, v_BJHK), *seen, shares=both)
-        if query_BPD is None:
+        q_BPHK = None
+        if query_BPD is not None:
+            q_BPHK = jnp.einsum("BPD,DHK->BPHK", query_BPD, query)
+        seen, kv = (context.visible, context.other, None), (k_BJHK, v_BJHK)
+        masks = [(), ()]
+        if fuses(q_BLHK, True) and (q_BPHK is None or fuses(q_BPHK, False)):
+            queries = [q for q in (q_BLHK, q_BPHK) if q is not None]
+            shapes = [(len(q), H, q.shape[1], J) for q in queries]
+            masks = [fused_relative.draw(drop, shape, train) for shape in shapes]
+        if q_BPHK is None:
+            out_BLD, probs_BHLJ, _ = stream(q_BLHK, *seen, kv, masks[0])
             return out_BLD, None, probs_BHLJ
-        q_BPHK = jnp.einsum("BPD,DHK->BPHK", query_BPD, query)
-        out_BPD, *_ = stream(q_BPHK, kv, *context.query)
+        if not masks[0]:  # the content stream draws its dropout first
+            out_BLD, probs_BHLJ, _ = stream(q_BLHK, *seen)
+            return out_BLD, stream(q_BPHK, *context.query)[0], probs_BHLJ
+        # The query stream comes first: nothing may read the other one, which then is left out.
+        out_BPD, _, kv = stream(q_BPHK, *context.query, kv, masks[1], shares=True)
+        out_BLD, probs_BHLJ, _ = stream(q_BLHK, *seen, kv, masks[0])
         return out_BLD, out_BPD, probs_BHLJ
 
 

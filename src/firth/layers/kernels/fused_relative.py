@@ -61,9 +61,9 @@ def attend(
     visible_B1SJ,
     other_B1SJ,
     positions_BP,
-    dropout: Dropout,
+    bits_BHSQ,
+    scale: float,
     *,
-    train: bool,
     shares: bool = False,
 ):
     """Relative attention of one stream: the output [B, S, H, K], and the keys and values.
@@ -76,7 +76,8 @@ def attend(
       segments_BHS: float32, how much higher keys of the other segment score; None: no segments.
       visible_B1SJ, other_B1SJ: as `relative.Context` has them.
       positions_BP: int, the positions of the queries; None: they are all L in order.
-      dropout, train: as `attention.attend` takes them.
+      bits_BHSQ: the mask of dropout, from `draw`; None where nothing drops.
+      scale: of the probabilities that stay.
       shares: another stream reads the keys and values, those that are returned. The gradient that
         it gives them is then added within the backward kernel.
 
@@ -86,12 +87,6 @@ def attend(
     """
     (B, S, H, K), J = content_BSHK.shape, k_BJHK.shape[1]
     L = S if positions_BP is None else r_TNHK.shape[1] - J
-    drops = train and dropout.rate > 0
-    bits_BHSQ = None
-    if drops:
-        bits_BHSQ = _whole_blocks(dropout.bits((B, H, S, J)), 2)
-        # Without the barrier a scanned layer draws them twice: for the kernel and its residuals.
-        bits_BHSQ = jax.lax.optimization_barrier(bits_BHSQ)
     flags_BSJ = visible_B1SJ[:, 0] * jnp.int8(VISIBLE)
     if other_B1SJ is not None:
         flags_BSJ += other_B1SJ[:, 0] * jnp.int8(OTHER)
@@ -113,10 +108,17 @@ def attend(
         segments_BG8S = jnp.pad(segments_BG8S, missing)
     direction_B = jnp.arange(B, dtype=jnp.int32) // (B // T)
     constants = direction_B, _whole_blocks(flags_BSJ, 1), steps_BSW, bits_BHSQ
-    scale = dropout.scale if drops else 1.0
     found = _attend(*queries, *flat, segments_BG8S, constants, K, scale, shares)
     out_BSD, *read = found if shares else (found[0], *flat[:2])
     return out_BSD[:, :S].reshape(B, S, H, K), *(x.reshape(B, J, H, K) for x in read)
+
+
+def draw(dropout: Dropout, shape: tuple[int, int, int, int], train: bool):
+    """(the mask of dropout on probabilities [B, H, S, J] or None, the scale) for `attend`."""
+    if not dropout.drops(train):
+        return None, 1.0
+    # Without the barrier a scanned layer draws them twice: for the kernel and for its residuals.
+    return jax.lax.optimization_barrier(_whole_blocks(dropout.bits(shape), 2)), dropout.scale
 
 
 def applies(q_shape: tuple, k_shape: tuple, r_shape: tuple, rows_in_order: bool) -> bool:
