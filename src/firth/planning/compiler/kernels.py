@@ -28,9 +28,9 @@ CYCLES = {
 }
 CYCLES |= {
     fused_relative.FORWARD: {"v5e": 0.01052, "v5p": 0.01072, "v6e": 0.00886},
-    fused_relative.BACKWARD: {"v5e": 0.01956, "v5p": 0.01934, "v6e": 0.01706},
+    fused_relative.BACKWARD: {"v5e": 0.01920, "v5p": 0.01911, "v6e": 0.01674},
     fused_relative.FORWARD + "_query": {"v5e": 0.01368, "v5p": 0.01452, "v6e": 0.01206},
-    fused_relative.BACKWARD + "_query": {"v5e": 0.02717, "v5p": 0.02711, "v6e": 0.02227},
+    fused_relative.BACKWARD + "_query": {"v5e": 0.02865, "v5p": 0.02911, "v6e": 0.02373},
 }
 COST = re.compile(r'"flops":"(\d+)","transcendentals":"(\d+)","bytes_accessed":"(\d+)"')
 
