@@ -30,7 +30,7 @@ TOKENS, HIDDEN = 8192, 1024  # of a step on a chip: BERT-large, 16 rows of 512
 # {kind: (reach, keys, rate of dropout)}: as in BERT, GPT-2 and the local layers of ModernBERT.
 KINDS = {"all": (None, 512, 0.1), "causal": ((1024, 0), 1024, 0.1), "local": ((64, 64), 1024, 0.0)}
 # {kind: (whether rows are in order, queries)}: the streams of XLNet-base, 384 places of memory.
-STREAMS, MEMORY = {"content": (True, 512), "query": (False, 128)}, 384
+STREAMS, MEMORY = {"content": (True, 512), "query": (False, 96)}, 384
 
 
 def cycles(chip: str, keys: int, width: int, rate: float, reach, folder: Path) -> dict[str, float]:

@@ -44,8 +44,8 @@ class Config:
     `clamp_len` is the largest distance: farther keys count as this far (0: no limit). With
     `untie_r` every layer has its own biases on the query. `same_length` lets all positions of a
     causal model see equally many keys. With `fused_attention` TPUs from v5e on compute attention
-    with the kernels of `layers.kernels`, where rows and memory are multiples of 128 tokens. The rest
-    is as in BERT.
+    with the kernels of `layers.kernels`, where rows and memory are multiples of 128 tokens. The
+    rest is as in BERT.
     """
 
     bias: ClassVar[bool] = True

@@ -44,7 +44,7 @@ from firth.layers.fused import (
 from firth.layers.kernels.relative_call import run
 from firth.layers.kernels.shift import moved, moved_back
 
-R = LANES  # queries in a block: the last bits of a shift are then those within a register
+PACKED = 32  # rows that a register of bytes holds: a query stream in one block has no more zeros
 LONGEST, MOST_KEYS = 1024, 2048  # queries and keys: what a kernel holds fits the memory of a core
 HIDDEN = -1e4  # the score of a hidden key, as in plain attention
 VISIBLE, OTHER = 1, 2  # bits of the flags of a query and a key
@@ -118,7 +118,7 @@ def draw(dropout: Dropout, shape: tuple[int, int, int, int], train: bool):
     if not dropout.drops(train):
         return None, 1.0
     # Without the barrier a scanned layer draws them twice: for the kernel and for its residuals.
-    return jax.lax.optimization_barrier(_whole_blocks(dropout.bits(shape), 2)), dropout.scale
+    return jax.lax.optimization_barrier(dropout.bits(shape)), dropout.scale
 
 
 def applies(q_shape: tuple, k_shape: tuple, r_shape: tuple, rows_in_order: bool) -> bool:
@@ -150,8 +150,9 @@ def _too_old() -> bool:
 
 
 def _whole_blocks(x, axis: int):
-    """`x` with zeros to the next multiple of R along an axis."""
-    missing = [(0, -x.shape[i] % R if i == axis else 0) for i in range(x.ndim)]
+    """`x` with zeros along an axis, to blocks of LANES rows or to one with fewer."""
+    unit = PACKED if x.shape[axis] <= LANES else LANES
+    missing = [(0, -x.shape[i] % unit if i == axis else 0) for i in range(x.ndim)]
     return jnp.pad(x, missing)
 
 
@@ -227,6 +228,7 @@ def names(rows_in_order: bool) -> tuple[str, str]:
 def _forward_kernel(direction_ref, ref: dict, *, width: int, scale: float):
     del direction_ref
     v_JW = ref["v"][...]
+    R = _rows(ref)
     for block in range(ref["content"].shape[0] // R):
         rows = pl.ds(block * R, R)
         lane_RW = jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 1)
@@ -257,6 +259,7 @@ def _backward_kernel(direction_ref, ref: dict, *, width: int, scale: float):
 
     J = ref["k"].shape[0]
     dk_WJ, dv_WJ = ([jnp.zeros((width, J), jnp.float32)] * (LANES // width) for _ in "kv")
+    R = _rows(ref)
     for block in range(ref["content"].shape[0] // R):
         rows, window = pl.ds(block * R, R), _window(ref, block)
         content_RW, position_RW, dout_RW = (
@@ -304,7 +307,8 @@ def _backward_kernel(direction_ref, ref: dict, *, width: int, scale: float):
 
 def _scores(ref: dict, block: int, width: int):
     """A function from a head to the masked scores [R, J] of a block."""
-    rows, J = pl.ds(block * R, R), ref["k"].shape[0]
+    R, J = _rows(ref), ref["k"].shape[0]
+    rows = pl.ds(block * R, R)
     flags_RJ = ref["flags"][rows].astype(jnp.int32)
     steps_RW = _steps(ref, block)
 
@@ -332,7 +336,8 @@ def _kept(ref: dict, head: int, block: int):
     Bit i of a byte is that of quarter i of the keys, as `dropout.keep_bits` has them. Four rows of
     bytes are one of words, and the quarters move to their places as words.
     """
-    J, words = ref["k"].shape[0], pltpu.bitcast(ref["bits"][head, pl.ds(block * R, R)], jnp.int32)
+    R, J = _rows(ref), ref["k"].shape[0]
+    words = pltpu.bitcast(ref["bits"][head, pl.ds(block * R, R)], jnp.int32)
     none = jnp.zeros((R // 4, LANES), jnp.int32)
     if missing := -words.shape[1] % LANES:
         words = jnp.concatenate([words, none[:, :missing]], axis=1)
@@ -352,20 +357,25 @@ def _kept(ref: dict, head: int, block: int):
 # -------------------------------------------------------------------------------------- the blocks
 
 
+def _rows(ref: dict) -> int:
+    """Queries in a block: with LANES, the last bits of a shift are those within a register."""
+    return min(LANES, ref["content"].shape[0])
+
+
 def _reach(ref: dict) -> int:
     """How many places the rows of a block may be apart: no row moves so far."""
-    return ref["r"].shape[0] - ref["k"].shape[0] if "steps" in ref else R
+    return ref["r"].shape[0] - ref["k"].shape[0] if "steps" in ref else LANES
 
 
 def _window(ref: dict, block: int):
     """The places by distance of a block's rows: all of them where any position may be in it."""
     N, J = ref["r"].shape[0], ref["k"].shape[0]
     reach = _reach(ref)
-    return pl.ds(0 if "steps" in ref else N - J - (block + 1) * R, J + reach)
+    return pl.ds(0 if "steps" in ref else N - J - (block + 1) * LANES, J + reach)
 
 
 def _steps(ref: dict, block: int):
     """How far each row of a block moves, the same in all lanes: int32 [R, W]."""
     if "steps" in ref:
-        return ref["steps"][pl.ds(block * R, R)]
-    return R - 1 - jax.lax.broadcasted_iota(jnp.int32, (R, LANES), 0)
+        return ref["steps"][pl.ds(block * _rows(ref), _rows(ref))]
+    return LANES - 1 - jax.lax.broadcasted_iota(jnp.int32, (LANES, LANES), 0)

@@ -49,8 +49,8 @@ def run(
         grid = pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
             grid=(D // LANES, B),
-            in_specs=[_block(*named, D // LANES) for named in zip(arrays, inputs, strict=True)],
-            out_specs=[_block(*named, D // LANES) for named in zip(results, out, strict=True)],
+            in_specs=[_block(*named, D // LANES, S) for named in zip(arrays, inputs, strict=True)],
+            out_specs=[_block(*named, D // LANES, S) for named in zip(results, out, strict=True)],
         )
         call = functools.partial(
             pl.pallas_call,
@@ -107,7 +107,7 @@ def _spec(name: str, x, rows, heads) -> P:
     return P(rows, None, heads) if x.ndim == 3 else P(rows, heads)
 
 
-def _block(name: str, x, groups: int) -> pl.BlockSpec:
+def _block(name: str, x, groups: int, queries: int) -> pl.BlockSpec:
     """The part of an array that one call of a kernel gets: of a group of heads and a row.
 
     Distances and their gradient are those of the row's direction, and all groups share the flags.
@@ -120,5 +120,8 @@ def _block(name: str, x, groups: int) -> pl.BlockSpec:
         return pl.BlockSpec((None, *x.shape[1:]), lambda g, b, of: (b, 0, 0))
     if x.ndim == 3:
         return pl.BlockSpec((None, x.shape[1], LANES), lambda g, b, of: (b, 0, g))
-    part = None, x.shape[1] // groups, *x.shape[2:]
+    rows = x.shape[2]
+    if name == "bits":  # rows that it lacks are read as anything: their queries are zeros
+        rows += -rows % queries
+    part = None, x.shape[1] // groups, rows, x.shape[3]
     return pl.BlockSpec(part, lambda g, b, of: (b, g, 0, 0))

@@ -1,7 +1,7 @@
 """Moving each row of an array by a number of places of its own, within a TPU kernel.
 
 Within a register a row moves by a gather over its lanes, between registers by selections, a power
-of two of registers at a time. An array of rows has 128 of them (R), C columns or, as scores by key,
+of two of registers at a time. Arrays have R rows, and C columns or, as scores by key,
 J; W = LANES.
 """
 
