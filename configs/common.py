@@ -89,7 +89,7 @@ def model(family: str, **fields) -> dict:
 def with_kernels(family: str, **fields) -> dict:
     """The model section of a family whose attention has TPU kernels."""
     every = dict(
-        fused_attention=False,  # True: TPU kernels, for rows of 512 or 1,024 tokens
+        fused_attention=False,  # True: TPU kernels, for rows that they take (docs/devices.md)
     )
     return model(family, **every | fields)
 

@@ -66,7 +66,7 @@ def get_config(arg=None):
     measured_length, measured_memory, options = EVALUATION.get(arg.size, (0, 128, {}))
     c = common.pretraining(steps=steps, batch_size=batch_size)  # rows are streams
 
-    c.model = common.model(
+    c.model = common.with_kernels(
         "transformer_xl",
         **size(arg.size),
         activation="relu",

@@ -47,7 +47,7 @@ def get_config(arg=None):
     reuse = length // 2 if memory else 0  # tokens of a row that go on where the row before ended
     c = common.pretraining(steps=steps, batch_size=batch_size)
 
-    c.model = common.model(
+    c.model = common.with_kernels(
         "xlnet",
         **size(arg.size),
         activation="gelu_tanh",

@@ -21,6 +21,7 @@ from firth.distributed import job, watch
 from firth.errors import FirthError
 from firth.layers import fused
 from firth.layers.attention import check_fused
+from firth.layers.kernels.check import check_relative
 from firth.layers.transformer import choose_attention
 from firth.models.model import merge_params, to_layout
 from firth.planning.forecast import Forecast, announce
@@ -113,7 +114,8 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     run = experiment.build(here, mesh, cache=workdir / "epochs.json")
     check_equal(facts(config, run))
     if run.spec.get("fused_attention") and fused.on_tpu():
-        check_fused()
+        check = check_relative if "clamp_len" in run.spec else check_fused
+        check()
 
     # --------------------------------------------------------------------- state, restore
     program = lay_out(run.model, run.objective, config, run.steps, mesh, run.fresh, run.stages)

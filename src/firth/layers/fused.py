@@ -70,7 +70,7 @@ def applies(q_shape: tuple, k_shape: tuple, bias_shape: tuple, reach=None) -> bo
     With a reach, L is M. Both lengths must be among LENGTHS. Each device must get whole rows, and
     heads that fill registers.
     """
-    (B, L, H, K), M, sizes = q_shape, k_shape[1], _mesh_axes()
+    (B, L, H, K), M, sizes = q_shape, k_shape[1], mesh_axes()
     rows = sizes.get(ROW_AXES[0], 1) * sizes.get(ROW_AXES[1], 1)
     return (
         on_tpu()
@@ -134,7 +134,7 @@ def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: flo
         q_RW, v_SW = q_ref[rows], v_ref[keys]
         out_RW = log_RW = jnp.zeros((R, LANES), jnp.float32)
         for head in range(LANES // width):
-            scores_RS = _product(q_RW, _only(head, width, k_ref[keys]), NT) + bias_ref[0][:, keys]
+            scores_RS = product(q_RW, only(head, width, k_ref[keys]), NT) + bias_ref[0][:, keys]
             scores_RS = _within(reach, scores_RS, start, low, key_axis=1)
             most_R1 = scores_RS.max(-1, keepdims=True)
             exp_RS = jnp.exp(scores_RS - most_R1)
@@ -142,8 +142,8 @@ def _forward_kernel(q_ref, k_ref, v_ref, bias_ref, *rest, width: int, scale: flo
             if bits_ref:
                 keep_RS = _keep_mask(bits_ref[0][head, rows], axis=1)[:, keys]
                 exp_RS = jnp.where(keep_RS, exp_RS, 0)
-            head_RW = _product(exp_RS.astype(v_SW.dtype), v_SW, NN) * (scale / sum_R1)
-            out_RW += _only(head, width, head_RW)
+            head_RW = product(exp_RS.astype(v_SW.dtype), v_SW, NN) * (scale / sum_R1)
+            out_RW += only(head, width, head_RW)
             log_RW = jnp.where(lane_RW == head, most_R1 + jnp.log(sum_R1), log_RW)
         out_ref[rows] = out_RW.astype(out_ref.dtype)
         log_ref[0, :, rows] = log_RW.T[:SUBLANES]  # a head a row
@@ -165,23 +165,23 @@ def _backward_kernel(
         q_RW, dout_RW = q_ref[rows], dout_ref[rows]
         # The mean gradient of a row's probabilities: output times its gradient, a head a row.
         both_RW = out_ref[rows].astype(jnp.float32) * dout_RW.astype(jnp.float32)
-        mean_8R = _product(heads_8W, both_RW, NT, precision=jax.lax.Precision.HIGHEST)
+        mean_8R = product(heads_8W, both_RW, NT, precision=jax.lax.Precision.HIGHEST)
         dout_RW = (dout_RW * jnp.asarray(scale, dtype)).astype(dtype)
         dq_RW = jnp.zeros((R, LANES), jnp.float32)
         for head in range(LANES // width):
-            k_SW, v_SW = _only(head, width, k_ref[keys]), _only(head, width, v_ref[keys])
+            k_SW, v_SW = only(head, width, k_ref[keys]), only(head, width, v_ref[keys])
             log_1R = log_ref[0, head : head + 1, rows]
-            scores_SR = _product(k_SW, q_RW, NT) + bias_ref[0][keys]
+            scores_SR = product(k_SW, q_RW, NT) + bias_ref[0][keys]
             probs_SR = jnp.exp(_within(reach, scores_SR, start, low, key_axis=0) - log_1R)
-            kept_SR, dkept_SR = probs_SR, _product(v_SW, dout_RW, NT)
+            kept_SR, dkept_SR = probs_SR, product(v_SW, dout_RW, NT)
             if bits_ref:
                 bits_QR = bits_ref[0][head, rows].astype(jnp.int32).T
                 keep_SR = _keep_mask(bits_QR, axis=0)[keys]
                 kept_SR, dkept_SR = (jnp.where(keep_SR, x, 0) for x in (kept_SR, dkept_SR))
             dscores_SR = (probs_SR * (dkept_SR - mean_8R[head : head + 1])).astype(dtype)
-            dv_SW = _product(kept_SR.astype(dtype), _only(head, width, dout_RW), NN)
-            dk_SW = _product(dscores_SR, _only(head, width, q_RW), NN)
-            dq_RW += _product(dscores_SR, k_SW, TN)
+            dv_SW = product(kept_SR.astype(dtype), only(head, width, dout_RW), NN)
+            dk_SW = product(dscores_SR, only(head, width, q_RW), NN)
+            dq_RW += product(dscores_SR, k_SW, TN)
             for i in range(low // tile, high // tile):
                 part = slice(i * tile - low, (i + 1) * tile - low)
                 dk_tiles[i], dv_tiles[i] = dk_tiles[i] + dk_SW[part], dv_tiles[i] + dv_SW[part]
@@ -223,13 +223,14 @@ def _within(reach, scores, start: int, low: int, key_axis: int):
     return jnp.where(seen, scores, BEYOND)
 
 
-def _product(a, b, dimensions, precision=None):
+def product(a, b, dimensions, precision=None):
+    """A product of two arrays (`dimensions` is NT, NN or TN), float32 [a, b]."""
     return jax.lax.dot_general(
         a, b, dimensions, precision=precision, preferred_element_type=jnp.float32
     )
 
 
-def _only(head: int, width: int, x):
+def only(head: int, width: int, x):
     """`x` [..., W] with the lanes of all other heads set to zero."""
     return jnp.where(_head_of_lane(x.shape, width) == head, x, 0).astype(x.dtype)
 
@@ -280,7 +281,7 @@ def _run(name: str, kernel, results, inputs, products: int):
         )
         return jax.lax.platform_dependent(*arrays, tpu=call(), default=call(interpret=True))
 
-    auto = _mesh_axes()
+    auto = mesh_axes()
     if not auto:
         return local(*inputs)
     rows = tuple(axis for axis in ROW_AXES if axis in auto) or None
@@ -315,7 +316,7 @@ def _block(shape: tuple[int, ...], groups: int) -> pl.BlockSpec:
     return pl.BlockSpec((None, shape[1] // groups, *shape[2:]), lambda b, g: (b, g, 0, 0))
 
 
-def _mesh_axes() -> dict[str, int]:
+def mesh_axes() -> dict[str, int]:
     """Sizes of the axes of the current mesh over which arrays are not yet divided here."""
     mesh = jax.sharding.get_abstract_mesh()
     axes = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)

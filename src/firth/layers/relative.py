@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from firth.layers.attention import MASKED, attend
 from firth.layers.dropout import Dropout
+from firth.layers.kernels import fused_relative
 from firth.layers.transformer import (
     ACTIVATIONS,
     dense,
@@ -210,12 +211,24 @@ class RelativeAttention(nn.Module):
         drop = Dropout(c.attention_dropout)
         length, J = x_BLD.shape[1], keys_BJD.shape[1]
 
-        def stream(q_BSHK, visible, other, positions_BP=None):
-            """One stream; S is L, or P where `positions_BP` says which positions they are."""
+        def fuses(q_BSHK, in_order: bool) -> bool:
+            shapes = q_BSHK.shape, k_BJHK.shape, r_TRHK.shape
+            return c.fused_attention and fused_relative.applies(*shapes, in_order)
+
+        def stream(q_BSHK, visible, other, positions_BP=None, kv=(), mask=(), shares=False):
+            """One stream; S is L, or P where `positions_BP` says which positions they are.
+
+            With `mask`, of the dropout, the kernels compute it from the keys and values `kv`.
+
+            Returns the output, the probabilities, and the (keys, values) for another stream.
+            """
             q_BSHK *= K**-0.5
 
+            def biased(bias_HK):
+                return q_BSHK + bias_HK * K**-0.5
+
             def scored(bias_HK):
-                return (q_BSHK + bias_HK * K**-0.5).swapaxes(1, 2)
+                return biased(bias_HK).swapaxes(1, 2)
 
             scores = jnp.einsum(
                 "BHSK,BJHK->BHSJ",
@@ -236,26 +249,57 @@ class RelativeAttention(nn.Module):
                 scores += shift(by_distance, J)
             else:
                 scores += shift_at(by_distance, positions_BP, length, J)
+            more_BHS = None
             if other is not None:
                 same_or_other = jnp.einsum(
                     "BHSK,XHK->XBHS",
                     scored(segment_bias),
                     segment_2HK,
                     preferred_element_type=jnp.float32,
-                )[..., None]
+                )
+                more_BHS = same_or_other[1] - same_or_other[0]
+                same_or_other = same_or_other[..., None]
                 scores += jnp.where(other, same_or_other[1], same_or_other[0])
             scores = jnp.where(visible, scores, MASKED)
-            out_BSHK, probs = attend(scores, v_BJHK, drop, train=train)
+            if mask:
+                out_BSHK, *kv = fused_relative.attend(
+                    biased(content_bias),
+                    biased(position_bias),
+                    *kv,
+                    r_TRHK,
+                    more_BHS,
+                    visible,
+                    other,
+                    positions_BP,
+                    *mask,
+                    shares=shares,
+                )
+                probs = jax.nn.softmax(scores, axis=-1)  # compiled only where it is used
+            else:
+                out_BSHK, probs = attend(scores, v_BJHK, drop, train=train)
             if positions_BP is not None:  # the first token of a factorization order may see nothing
                 out_BSHK *= visible.any(-1)[..., None].swapaxes(1, 2)
-            return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs
+            return jnp.einsum("BSHK,DHK->BSD", out_BSHK, output), probs, kv
 
         q_BLHK = jnp.einsum("BLD,DHK->BLHK", x_BLD, query)
-        out_BLD, probs_BHLJ = stream(q_BLHK, context.visible, context.other)
-        if query_BPD is None:
+        q_BPHK = None
+        if query_BPD is not None:
+            q_BPHK = jnp.einsum("BPD,DHK->BPHK", query_BPD, query)
+        seen, kv = (context.visible, context.other, None), (k_BJHK, v_BJHK)
+        masks = [(), ()]
+        if fuses(q_BLHK, True) and (q_BPHK is None or fuses(q_BPHK, False)):
+            queries = [q for q in (q_BLHK, q_BPHK) if q is not None]
+            shapes = [(len(q), H, q.shape[1], J) for q in queries]
+            masks = [fused_relative.draw(drop, shape, train) for shape in shapes]
+        if q_BPHK is None:
+            out_BLD, probs_BHLJ, _ = stream(q_BLHK, *seen, kv, masks[0])
             return out_BLD, None, probs_BHLJ
-        q_BPHK = jnp.einsum("BPD,DHK->BPHK", query_BPD, query)
-        out_BPD, _ = stream(q_BPHK, *context.query)
+        if not masks[0]:  # the content stream draws its dropout first
+            out_BLD, probs_BHLJ, _ = stream(q_BLHK, *seen)
+            return out_BLD, stream(q_BPHK, *context.query)[0], probs_BHLJ
+        # The query stream comes first: nothing may read the other one, which then is left out.
+        out_BPD, _, kv = stream(q_BPHK, *context.query, kv, masks[1], shares=True)
+        out_BLD, probs_BHLJ, _ = stream(q_BLHK, *seen, kv, masks[0])
         return out_BLD, out_BPD, probs_BHLJ
 
 

@@ -43,7 +43,9 @@ class Config:
 
     `clamp_len` is the largest distance: farther keys count as this far (0: no limit). With
     `untie_r` every layer has its own biases on the query. `same_length` lets all positions of a
-    causal model see equally many keys. The rest is as in BERT.
+    causal model see equally many keys. With `fused_attention` TPUs from v5e on compute attention
+    with the kernels of `layers.kernels`, where rows and memory are multiples of 128 tokens. The
+    rest is as in BERT.
     """
 
     bias: ClassVar[bool] = True
@@ -81,6 +83,7 @@ class Config:
     scan: bool = False
     remat: str = "none"
     attention: str = "plain"
+    fused_attention: bool = False
     dtype: str = "float32"
 
     embedding_width = bert.Config.embedding_width

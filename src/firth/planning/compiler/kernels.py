@@ -4,7 +4,8 @@ A TPU issues one bundle of instructions a cycle, in an order fixed by the compil
 loops is one list of bundles for each call. `experiments/pods/kernels.py` lets the compiler write
 these lists and counts them. Here is the number for each score that a kernel computes, with heads of
 64: at 512 keys and dropout, for causal attention at 1,024 keys and dropout, for local attention (64
-tokens on either side) at 1,024 keys without dropout. Rows of 1,024 keys take about as many, heads
+tokens on either side) at 1,024 keys without dropout, for relative attention over 896 keys with it
+(85 queries of the query stream as 96). Rows of 1,024 keys take about as many, heads
 of 128 up to a third more. Copies between main memory and the core are assumed to hide behind the
 work: they take less than half as long, where no scores are left out.
 """
@@ -13,6 +14,7 @@ import dataclasses
 import re
 
 from firth.layers.fused import BACKWARD, FORWARD
+from firth.layers.kernels import fused_relative
 from firth.planning.compiler import hlo
 from firth.planning.hardware import Chip
 
@@ -23,6 +25,12 @@ CYCLES = {
     BACKWARD + "_local": {"v4": 0.01196, "v5e": 0.01238, "v5p": 0.01187, "v6e": 0.01032},
     FORWARD: {"v4": 0.01089, "v5e": 0.00572, "v5p": 0.00577, "v6e": 0.00505},
     BACKWARD: {"v4": 0.01550, "v5e": 0.01091, "v5p": 0.01065, "v6e": 0.00794},
+}
+CYCLES |= {
+    fused_relative.FORWARD: {"v5e": 0.01052, "v5p": 0.01072, "v6e": 0.00886},
+    fused_relative.BACKWARD: {"v5e": 0.01920, "v5p": 0.01911, "v6e": 0.01674},
+    fused_relative.FORWARD + "_query": {"v5e": 0.01443, "v5p": 0.01596, "v6e": 0.01332},
+    fused_relative.BACKWARD + "_query": {"v5e": 0.03122, "v5p": 0.03180, "v6e": 0.02579},
 }
 COST = re.compile(r'"flops":"(\d+)","transcendentals":"(\d+)","bytes_accessed":"(\d+)"')
 
