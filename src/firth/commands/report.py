@@ -37,8 +37,10 @@ def main(argv: list[str]) -> int:
     output = check_output(args.output or str(folder / NAME))
     if output.suffix not in (".html", ".htm"):
         raise FirthError(f"--output {output}: expected a file that ends in .html")
-    if runs and all(run.state == "damaged" for run in runs):
-        raise FirthError(f"{runs[0].path}: {runs[0].reason}")
+    if all(run.state == "damaged" for run in runs):
+        if runs and not report.is_experiment(folder):
+            raise FirthError(f"{runs[0].path}: {runs[0].reason}")
+        runs = []
     parts = _of_runs(folder, runs, args) if runs else report.experiment(folder)
     write_bytes(output, page.page(folder.resolve().name, parts).encode())
     print(f"{output}: {len(runs)} run{'' if len(runs) == 1 else 's'}" if runs else f"{output}")
@@ -56,14 +58,14 @@ def _of_runs(folder: Path, runs: list, args) -> list[str]:
     single = [run for run in runs if not run.seeds]
     parts.append(report.curves(single))
     if len(single) == 1 or summaries:
-        best = single[0] if len(single) == 1 else _best(single)
+        best = single[0] if len(single) == 1 else best_run(single)
         parts += [] if args.no_model else _judged(best, args)
         parts.append(report.time(best))
     parts.append(report.settings(single))
     return parts
 
 
-def _best(runs: list):
+def best_run(runs: list):
     """The run whose best checkpoint has the best metric, the first of several."""
     known = [run for run in runs if run.best is not None]
     if not known:

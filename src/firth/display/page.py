@@ -5,6 +5,7 @@ and asks for no other file, follows the light or dark setting of the reader, and
 screen: what is wider scrolls in a box of its own.
 """
 
+import base64
 import html
 import io
 import itertools
@@ -41,12 +42,14 @@ td.bar { min-width: 7rem; width: 40%; }
 td.bar div { background: var(--bar); height: .8rem; border-radius: 2px; margin-top: .35rem; }
 .wrong { background: var(--box); border-radius: 6px; padding: .6rem .8rem; margin: .6rem 0; }
 .wrong p { margin: .15rem 0; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
 details { margin: .6rem 0; }
 summary { cursor: pointer; font-weight: 600; }
 pre, code { font: 13px/1.45 ui-monospace, monospace; }
 pre { background: var(--box); padding: .7rem; border-radius: 6px; overflow-x: auto; }
-.picture { background: #ffffff; border-radius: 6px; overflow: hidden; }
+.picture { display: block; background: #ffffff; border-radius: 6px; overflow: hidden; }
 .picture svg { width: 100%; height: auto; display: block; }
+.picture img { max-width: 100%; display: block; }
 """.strip()
 COLOUR = "0, 114, 178"  # of a heat map: Okabe and Ito's blue
 SHOWN = 1500  # characters of a text
@@ -59,7 +62,9 @@ def text(value) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.4g}"
+        if math.isnan(value):
+            return ""
+        return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
     return html.escape(str(value))
 
 
@@ -97,10 +102,13 @@ def bars(head: Sequence[str], rows: Iterable[Sequence], at: int) -> str:
     """A table whose column `at`, of numbers from 0, has a bar beside each number."""
     rows = [list(row) for row in rows]
     most = max((row[at] for row in rows), default=0) or 1
-    head = [*head[: at + 1], "", *head[at + 1 :]]
-    lines = ["<tr>" + "".join(f"<th>{text(cell)}</th>" for cell in head) + "</tr>"]
+    kinds = [' class="number"'] * len(head)
+    kinds[0] = ""
+    lines = [
+        _row("th", [*head[: at + 1], "", *head[at + 1 :]], [*kinds[: at + 1], "", *kinds[at + 1 :]])
+    ]
     for row in rows:
-        cells = [f'<td class="number">{text(cell)}</td>' for cell in row]
+        cells = [f"<td{kind}>{text(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)]
         bar = f'<td class="bar"><div style="width: {100 * row[at] / most:.1f}%"></div></td>'
         lines.append(f"<tr>{''.join([*cells[: at + 1], bar, *cells[at + 1 :]])}</tr>")
     return f'<div class="wide"><table>{"".join(lines)}</table></div>'
@@ -133,6 +141,20 @@ def picture(figure) -> str:
     if start >= 0:  # addresses of vocabularies, which nobody here reads
         svg = svg[:start] + svg[end + len("</metadata>") :]
     return f'<div class="picture">{svg}</div>'
+
+
+def image(path, words: str) -> str:
+    """A PNG file within the page; its words alone where there is no such file."""
+    if path.suffix.lower() != ".png" or not path.is_file():
+        return f"<i>{text(words)}</i>"
+    data = base64.b64encode(path.read_bytes()).decode()
+    source = f"data:image/png;base64,{data}"
+    return f'<span class="picture"><img alt="{text(words)}" src="{source}"></span>'
+
+
+def side_by_side(parts: Iterable[str]) -> str:
+    """Parts in two columns; in one where the screen is narrow."""
+    return f'<div class="pair">{"".join(parts)}</div>'
 
 
 def shortened(value: str) -> str:

@@ -1,6 +1,5 @@
 """The sections of `firth report`: of runs, of an experiment's records, of a model's errors."""
 
-import base64
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,11 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from firth.display import page
-from firth.display.curves import AXES, axis_name, default_metrics, figure
+from firth.display.curves import axis_name, default_metrics, figure
 from firth.display.runs import Run, read_journal
 from firth.display.table import differing, duration, labels
 from firth.errors import FirthError
 
+README, RECORDS = "README.md", "results.jsonl"
 MOST_ROWS = 500  # of an experiment's records
 LENGTHS = 10  # bins of the histogram of lengths
 SECONDS = "perf/seconds/"
@@ -50,8 +50,13 @@ def curves(runs: Sequence[Run], x: str = "step") -> str:
     metrics = [name for name in metrics if name in known]
     if not metrics:
         return page.section("Curves", page.paragraph("the journal has no losses", soft=True))
-    drawn = page.picture(figure(runs, metrics, x))
-    return page.section("Curves", page.paragraph(f"by {AXES[x]}", soft=True), drawn)
+    drawn = []
+    for metric in metrics:  # a picture each, so that a phone shows one below the other
+        one = figure(runs, [metric], x)
+        if len(runs) == 1:
+            one.suptitle("")  # the page has named the run
+        drawn.append(page.picture(one))
+    return page.section("Curves", page.side_by_side(drawn))
 
 
 def time(run: Run) -> str:
@@ -193,14 +198,15 @@ def sweep(folder: Path) -> str:
     """The table and the boxes that `firth sweep` leaves; "" where there is none."""
     parts = []
     if (folder / "sweep.md").is_file():
-        parts.append(markdown((folder / "sweep.md").read_text()))
+        parts.append(markdown((folder / "sweep.md").read_text(), folder))
     if (folder / "sweep.png").is_file():
-        data = base64.b64encode((folder / "sweep.png").read_bytes()).decode()
-        parts.append(
-            f'<div class="picture"><img alt="a box for each setting" style="max-width: 100%" '
-            f'src="data:image/png;base64,{data}"></div>'
-        )
+        parts.append(page.image(folder / "sweep.png", "a box for each setting"))
     return page.section("Sweep", *parts) if parts else ""
+
+
+def is_experiment(folder: Path) -> bool:
+    """Whether a folder has what `experiment` shows."""
+    return any((folder / name).is_file() for name in (README, RECORDS))
 
 
 def experiment(folder: Path) -> list[str]:
@@ -208,13 +214,13 @@ def experiment(folder: Path) -> list[str]:
 
     Raises FirthError for a folder with neither, and for a line that is no JSON object.
     """
-    readme, lines = folder / "README.md", folder / "results.jsonl"
-    if not readme.is_file() and not lines.is_file():
+    readme, lines = folder / README, folder / RECORDS
+    if not is_experiment(folder):
         raise FirthError(
             f"{folder} holds no run of `firth train`, no README.md and no results.jsonl; name a "
             "workdir, a folder of them, or one of experiments/"
         )
-    parts = [markdown(readme.read_text())] if readme.is_file() else []
+    parts = [markdown(readme.read_text(), folder)] if readme.is_file() else []
     if lines.is_file():
         parts.append(records(lines))
     return parts
@@ -248,19 +254,29 @@ def _cell(value):
     return value
 
 
-def markdown(text: str) -> str:
-    """Markdown as HTML: tables too, but no HTML of its own, no pictures and no links."""
+def markdown(text: str, folder: Path) -> str:
+    """Markdown as HTML: its pictures of that folder within the page, its links as their text.
+
+    HTML in it is shown as it is written.
+    """
     from markdown_it import MarkdownIt
 
-    reader = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "link"])
-    drawn = reader.disable("autolink").render(text)
-    drawn = drawn.replace("<table>", '<div class="wide"><table>').replace(
-        "</table>", "</table></div>"
-    )
-    for level in (3, 2, 1):  # the page has a title already
-        drawn = drawn.replace(f"<h{level}>", f"<h{level + 1}>")
-        drawn = drawn.replace(f"</h{level}>", f"</h{level + 1}>")
-    return f"<section>{drawn}</section>"
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+    for name in ("link_open", "link_close"):
+        reader.add_render_rule(name, lambda *_: "")
+    reader.add_render_rule("table_open", lambda *_: '<div class="wide"><table>')
+    reader.add_render_rule("table_close", lambda *_: "</table></div>")
+
+    def image(renderer, tokens, number, *_):
+        path = folder / tokens[number].attrGet("src")
+        return page.image(path, tokens[number].content)
+
+    reader.add_render_rule("image", image)
+    tokens = reader.parse(text)
+    for token in tokens:  # the page has a title already
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"
+    return f"<section>{reader.renderer.render(tokens, reader.options, {})}</section>"
 
 
 def seeds(runs: Iterable[Run]) -> str:

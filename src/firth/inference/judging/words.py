@@ -34,12 +34,17 @@ def judge_words(workdir: Path, config, split: str, worst: int) -> Judged:
         raise FirthError(f"the task has no split {split!r}; it has {', '.join(splits)}")
     sentences, tagger = splits[split], Tagger(str(workdir))
     said = [tags for _, window in tagger.windows(sentences) for tags in window]
-    found = measure(tagger.labels, sentences, said)
+    return of_tags(split, tagger.labels, sentences, said, worst)
+
+
+def of_tags(split: str, labels, sentences, said: list[list[str]], worst: int) -> Judged:
+    """The tags of sentences against those of their file; `labels` are the model's tags."""
+    found = measure(labels, sentences, said)
     gold, words = sentences.split(sentences.tags), sentences.split(sentences.words)
     pairs = zip(gold, said, strict=True)
     wrong_N = np.array([sum(a != b for a, b in zip(*pair, strict=True)) for pair in pairs])
     words_N = np.array([len(one) for one in words])
-    labels, confusion = confused(gold, said)
+    shown, confusion = confused(gold, said)
     order = [i for i in np.argsort(-wrong_N, kind="stable") if wrong_N[i]]
     return Judged(
         split,
@@ -50,7 +55,7 @@ def judge_words(workdir: Path, config, split: str, worst: int) -> Judged:
         1 - wrong_N / words_N,
         "words with the right tag",
         by_label=found["by_type"],
-        labels=labels,
+        labels=shown,
         confusion=confusion,
         worst=tuple(
             Wrong(
