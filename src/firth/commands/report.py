@@ -6,7 +6,7 @@ firth report experiments/ptb --output ptb.html
 
 from pathlib import Path
 
-from firth.commands.arguments import Parser, check_output, whole
+from firth.commands.arguments import Parser, check_output, positive
 from firth.errors import FirthError
 
 NAME = "report.html"
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     add("folder", metavar="WORKDIR|EXPERIMENT", help="a workdir, a folder of them, an experiment")
     add("--output", metavar="FILE", help=f"the page (WORKDIR/{NAME})")
     add("--split", default="dev", help="the split that shows the errors (dev)")
-    add("--errors", type=whole, default=20, metavar="N", help="how many of the worst (20)")
+    add("--errors", type=positive, default=20, metavar="N", help="how many of the worst (20)")
     add("--no-model", action="store_true", help="leave out what needs the model to run")
     args = parser.parse_args(argv)
     from firth.display import page, report
