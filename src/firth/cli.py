@@ -23,6 +23,7 @@ VERBS = {
     "sweep": ("firth.commands.sweep", "train over a grid of settings and seeds"),
     "runs": ("firth.commands.runs", "list runs: what differs, metrics, speed, state"),
     "plot": ("firth.commands.plot", "draw the curves of runs"),
+    "report": ("firth.commands.report", "write a page about a run, its errors, an experiment"),
     "evaluate": ("firth.commands.evaluate", "measure a run's checkpoint, or a labelled file"),
     "predict": ("firth.commands.predict", "label texts by a fine-tuned model"),
     "represent": ("firth.commands.represent", "turn texts into vectors"),
@@ -34,7 +35,7 @@ VERBS = {
     "score": ("firth.commands.score", "compute the log-probability of every token"),
     "convert": ("firth.commands.convert", "published weights and vectors to Firth and back"),
 }
-COMPUTES = ("train", "evaluate", "predict", "represent", "fill", "generate", "score")
+COMPUTES = ("train", "evaluate", "report", "predict", "represent", "fill", "generate", "score")
 
 
 def usage() -> str:

@@ -64,6 +64,18 @@ def labels_of(path):
         return [row["Label"] for row in csv.DictReader(file)]
 
 
+def test_a_report_has_the_errors_of_a_split(first, tmp_path):
+    """The dev split that was split off train, and the test split."""
+    workdir, _ = first
+    for split, count in (("dev", 7), ("test", 12)):
+        argv = ["report", str(workdir), "--split", split, "--output", str(tmp_path / "r.html")]
+        assert main(argv) == 0
+        page = (tmp_path / "r.html").read_text()
+        assert f"{count} examples of {split}" in page and "constant answer" in page
+        for title in ("Curves", "Confusion", "Calibration", "Lengths", "Errors", "Time"):
+            assert f"<h2>{title}</h2>" in page, title
+
+
 def test_nothing_but_the_file_is_named(folder, first):
     workdir, said = first
     labels = labels_of(folder / "train.csv")

@@ -60,6 +60,11 @@ EXAMPLES = {
         firth plot runs/mini runs/lr --x hours --smooth 5 --output two.svg
         firth plot runs/mini --metric mlm_loss mlm_accuracy learning_rate
     """,
+    "report": """
+        firth report runs/labels                                # to runs/labels/report.html
+        firth report runs/labels --split test --errors 50 --output errors.html
+        firth report experiments/ptb --output ptb.html
+    """,
     "evaluate": """
         firth evaluate --workdir runs/mini
         firth evaluate --workdir runs/mini --config.eval.batches=1000

@@ -188,3 +188,6 @@ def test_a_run_learns_and_its_model_answers(files, tmp_path, capsys, monkeypatch
     again = json.loads(capsys.readouterr().out)
     assert again["null_threshold"] == pytest.approx(found["dev/best_f1_threshold"], abs=1e-5)
     assert again["metrics"]["f1"] == pytest.approx(found["dev/best_f1"], abs=0.1)
+    assert main(["report", "run"]) == 0
+    page = (tmp_path / "run/report.html").read_text()
+    assert "F1 of the answer" in page and "examples of dev" in page

@@ -152,6 +152,9 @@ def test_a_run_learns_and_its_model_tags_files(files, tmp_path, capsys, monkeypa
     tags = (tmp_path / "run/predictions/test.tsv").read_text().splitlines()
     assert tags[:3] == ["B-PER", "O", "B-LOC"]
     assert main(["evaluate", "--workdir=run"]) == 0
+    assert main(["report", "run", "--split=test"]) == 0
+    page = (tmp_path / "run/report.html").read_text()
+    assert "12 examples of test" in page and "words with the right tag" in page
 
 
 def test_an_encoder_of_pieces_reads_first_pieces(files, store):

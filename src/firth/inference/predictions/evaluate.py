@@ -112,12 +112,16 @@ def evaluate(
         if progress:
             progress.update(len(labels), "examples")
     predictions, labels = np.concatenate(predictions), np.array(labels)
-    measured = _of_labels if classifier.labels else _of_scores
     found = measured(classifier.labels, predictions, labels, cut)
     if longest:
         accuracy = float(np.mean(np.array(longest) == labels))
         found = dataclasses.replace(found, baseline=found.baseline | {"longest": accuracy})
     return found
+
+
+def measured(names: tuple[str, ...], predictions, labels, cut: int = 0) -> Evaluation:
+    """The measures of predictions [N] against labels [N]: indices of `names`, or scores if ()."""
+    return (_of_labels if names else _of_scores)(names, predictions, labels, cut)
 
 
 def _of_scores(names, predictions, labels, cut: int) -> Evaluation:

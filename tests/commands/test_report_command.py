@@ -1,0 +1,42 @@
+"""`firth report` from its command to its page."""
+
+from helpers.workdirs import journal, make_workdir
+
+from firth.cli import main
+from firth.commands.report import best_run
+from firth.display.runs import find_runs
+
+
+def test_an_experiment_and_the_default_place(tmp_path, capsys):
+    (tmp_path / "README.md").write_text("# What\n")
+    assert main(["report", str(tmp_path)]) == 0
+    assert "<h2>What</h2>" in (tmp_path / "report.html").read_text()
+    assert capsys.readouterr().out == f"{tmp_path}/report.html\n"
+
+
+def test_a_pretraining_run_has_no_results(tmp_path, capsys):
+    make_workdir(tmp_path / "run")
+    assert main(["report", str(tmp_path / "run"), "--output", str(tmp_path / "x.html")]) == 0
+    said = (tmp_path / "x.html").read_text()
+    assert "<h2>Curves</h2>" in said and "Results" not in said and "Settings" in said
+    assert "1 run" in capsys.readouterr().out and not (tmp_path / "run/report.html").exists()
+
+
+def test_a_task_whose_model_cannot_be_read_is_reported_without_it(tmp_path):
+    fields = {"data": {"task": "rte", "train": "", "dir": "/nowhere"}}
+    make_workdir(tmp_path / "run", fields=fields)
+    assert main(["report", str(tmp_path / "run")]) == 0
+    said = (tmp_path / "run/report.html").read_text()
+    assert "Results and errors" in said and "left out: " in said and "<h2>Curves</h2>" in said
+    assert main(["report", str(tmp_path / "run"), "--no-model"]) == 0
+    assert "left out" not in (tmp_path / "run/report.html").read_text()
+
+
+def test_the_best_run_is_that_of_the_best_metric(tmp_path):
+    for seed, losses in enumerate([(5.0, 4.0), (5.0, 3.0), (5.0, 3.5)]):
+        make_workdir(tmp_path / str(seed), entries=journal(losses))
+    assert best_run(find_runs([tmp_path])).path.name == "1"
+    for name, accuracy in (("a", 0.5), ("b", 0.9), ("c", 0.7)):
+        entries = [{"step": 1, "eval/dev/accuracy": accuracy}]
+        make_workdir(tmp_path / "t" / name, entries=entries, best="dev/accuracy")
+    assert best_run(find_runs([tmp_path / "t"])).path.name == "b"
