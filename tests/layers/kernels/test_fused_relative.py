@@ -111,7 +111,11 @@ def assert_equal(found, expected):
 
 @pytest.mark.parametrize(
     ("memory", "directions", "streams", "heads", "rate"),
-    [(128, 2, 2, 4, 0.1), (0, 1, 2, 2, 0.0), (256, 1, 1, 8, 0.1)],
+    [
+        (128, 2, 2, 4, 0.1),
+        (0, 1, 2, 2, 0.0),
+        pytest.param(256, 1, 1, 8, 0.1, marks=pytest.mark.slow),
+    ],
 )
 def test_equals_the_plain_way_with_its_gradients(memory, directions, streams, heads, rate):
     """Outputs of both streams, and gradients for every parameter and input."""
@@ -143,6 +147,7 @@ def test_on_several_devices():
     assert_equal(attend(kernels, arrays, context, mesh), attend(plain, arrays, context))
 
 
+@pytest.mark.slow
 def test_bfloat16_is_as_close_as_the_plain_way():
     exact = config(False, rate=0.0)
     arrays, context = given(exact, 128)
@@ -158,6 +163,7 @@ def test_bfloat16_is_as_close_as_the_plain_way():
     assert found[True] < 1.5 * found[False]
 
 
+@pytest.mark.slow
 def test_dropout_is_another_with_each_key_and_the_same_with_one():
     """A body of one layer in training, with all other dropout off."""
     c = config(True, rate=0.5)
@@ -241,6 +247,8 @@ def test_elsewhere_attention_is_computed_the_plain_way(monkeypatch):
     assert not fused_relative.applies(*shapes) or LOOSE
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_checks_the_kernels_on_its_own_device(monkeypatch):
     check_relative()
     moved_back = fused_relative.moved_back
