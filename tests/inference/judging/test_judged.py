@@ -63,6 +63,8 @@ def test_a_classifier_on_its_dev_file(labelled, tmp_path, monkeypatch):
     assert found.metrics["accuracy"] == pytest.approx((gold == said).mean())
     np.testing.assert_array_equal(found.score, gold == said)
     assert found.words.tolist() == [len(text.split()) for text in texts]
+    likeliest = [one.probability for one in predictions]
+    np.testing.assert_array_equal(found.calibration.counts, np.histogram(likeliest, 10, (0, 1))[0])
     assert found.calibration.counts.sum() == 70 and found.wrong == (gold != said).sum()
     sure = [one.probabilities[names[n]] for one, n in zip(predictions, gold, strict=True)]
     worst = sorted(np.flatnonzero(gold != said), key=lambda i: sure[i])[:4]
@@ -73,13 +75,16 @@ def test_a_classifier_on_its_dev_file(labelled, tmp_path, monkeypatch):
 
 
 def test_a_regression_on_its_dev_file(scored, tmp_path):
-    rows = [f"{' '.join(WORDS[:n])},{n / 4}" for n in range(1, 7)]
+    rows = [f"{' '.join(WORDS[:n])},{n - 3.5}" for n in range(1, 7)]
+    rows[0] = f"{WORDS[0]},-9.5"  # the worst: what the model says is far above
+    rows[1] = f"{WORDS[0]} {WORDS[1]},9"  # and far below
     config = config_of(tmp_path, ["text,score", *rows])
     found = judge_texts(scored.folder, config, "dev", 2)
     said = [one.score for one in scored.encoder.predict([row.split(",")[0] for row in rows])]
     np.testing.assert_allclose(found.scores[:, 1], said, rtol=1e-5)
-    np.testing.assert_allclose(found.scores[:, 0], np.arange(1, 7) / 4)
+    np.testing.assert_allclose(found.scores[:, 0], [-9.5, 9, -0.5, 0.5, 1.5, 2.5])
     off = np.abs(found.scores[:, 1] - found.scores[:, 0])
+    assert {one.texts["text"] for one in found.worst} == {"the", "the cat"}
     assert found.worst[0].texts["text"] == rows[off.argmax()].split(",")[0]
     assert len(found.worst) == 2 and found.calibration is None and found.confusion is None
     assert found.metrics["mae"] == pytest.approx(off.mean())
@@ -124,11 +129,11 @@ def test_sentences_and_their_tags(tmp_path):
 
 
 def test_of_many_tags_those_with_errors_are_shown():
-    gold = [[f"t{n:02d}" for n in range(30)]]
-    said = [[*gold[0][:28], "t29", "t28"]]
+    gold = [[f"t{n:02d}" for n in range(28) for _ in range(5)] + ["t28", "t29"]]
+    said = [[*gold[0][:-2], "t29", "t28"]]
     labels, counts = confused(gold, said)
     assert len(labels) == 20 and {"t28", "t29"} <= set(labels)
-    assert counts.sum() == 20 and counts[-2:, -2:].tolist() == [[0, 1], [1, 0]]
+    assert counts.sum() == 18 * 5 + 2 and counts[-2:, -2:].tolist() == [[0, 1], [1, 0]]
 
 
 def test_answers_to_questions(tmp_path):
