@@ -1,5 +1,7 @@
 """`firth report` from its command to its page."""
 
+import json
+
 from helpers.workdirs import journal, make_workdir
 
 from firth.cli import main
@@ -40,3 +42,13 @@ def test_the_best_run_is_that_of_the_best_metric(tmp_path):
         entries = [{"step": 1, "eval/dev/accuracy": accuracy}]
         make_workdir(tmp_path / "t" / name, entries=entries, best="dev/accuracy")
     assert best_run(find_runs([tmp_path / "t"])).path.name == "b"
+
+
+def test_a_folder_of_seeds_says_whose_time_it_shows(tmp_path):
+    for seed, losses in enumerate([(5.0, 4.0), (5.0, 3.0)]):
+        make_workdir(tmp_path / f"seed-{seed}", entries=journal(losses), fields={"seed": seed})
+    entry = {"mean": 3.5, "std": 0.5, "median": 3.5, "seeds": 2, "values": {"0": 4.0, "1": 3.0}}
+    (tmp_path / "summary.json").write_text(json.dumps({"heldout/mlm_loss": entry}))
+    assert main(["report", str(tmp_path)]) == 0
+    said = (tmp_path / "report.html").read_text()
+    assert f"of the best run, {tmp_path}/seed-1." in said and "<h2>Seeds</h2>" in said

@@ -115,4 +115,6 @@ def test_a_page_asks_for_nothing_and_is_as_wide_as_the_screen():
     for _, attributes in read.tags:
         for name in ("src", "href"):
             assert attributes.get(name, "data:").startswith("data:")
+    policies = [a.get("content") for _, a in read.tags if a.get("http-equiv")]
+    assert policies == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
     assert "@import" not in page.STYLE and "url(" not in page.STYLE

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def _of_runs(folder: Path, runs: list, args) -> list[str]:
-    from firth.display import report
+    from firth.display import page, report
 
     damaged = [run for run in runs if run.state == "damaged"]
     runs = [run for run in runs if run not in damaged]
@@ -59,6 +59,8 @@ def _of_runs(folder: Path, runs: list, args) -> list[str]:
     parts.append(report.curves(single))
     if len(single) == 1 or summaries:
         best = single[0] if len(single) == 1 else best_run(single)
+        if len(single) > 1:
+            parts.append(page.paragraph(f"What follows is of the best run, {best.name}."))
         parts += [] if args.no_model else _judged(best, args)
         parts.append(report.time(best))
     parts.append(report.settings(single))

@@ -51,6 +51,8 @@ pre { background: var(--box); padding: .7rem; border-radius: 6px; overflow-x: au
 .picture svg { width: 100%; height: auto; display: block; }
 .picture img { max-width: 100%; display: block; }
 """.strip()
+# A browser loads nothing but the pictures within the page, and runs nothing.
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 COLOUR = "0, 114, 178"  # of a heat map: Okabe and Ito's blue
 SHOWN = 1500  # characters of a text
 
@@ -184,6 +186,7 @@ def page(title: str, parts: Iterable[str]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'  # else a browser asks the disk for one
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>{text(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n"
         f"<h1>{text(title)}</h1>\n" + "\n".join(parts) + "\n</body>\n</html>\n"
     )

@@ -28,7 +28,7 @@ OWN = (
         "summary.json",
         "seed-*",
     ),
-    *("*.log", "*.out", "*.err", "*.txt", "*.png", "*.md"),
+    *("*.log", "*.out", "*.err", "*.txt", "*.png", "*.md", "*.html"),
 )
 BEFORE = (".lock", "epochs.json", "goodput.json")  # what a run writes before its config
 
