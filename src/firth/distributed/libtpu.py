@@ -11,14 +11,16 @@ TPU_VARIABLES = ("TPU_NAME", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_ACCEL
 def accelerator(root: Path = Path("/"), environment=os.environ) -> str:
     """The accelerator: "TPU (EVIDENCE)" or "GPU (EVIDENCE)", or "" if this host has none.
 
-    JAX_PLATFORMS=cpu hides any accelerator; an empty CUDA_VISIBLE_DEVICES hides the GPUs.
+    JAX_PLATFORMS=cpu hides any accelerator; an empty CUDA_VISIBLE_DEVICES hides the GPUs. Where
+    libtpu finds no TPU it sets the variables to warnings, which its process's children inherit.
     """
     if "cpu" in environment.get("JAX_PLATFORMS", ""):
         return ""
     google = "0x1ae0"  # the PCI vendor; a numbered vfio group may be any passed-through device
     vendors = (path.read_text().strip() for path in root.glob("sys/bus/pci/devices/*/vendor"))
     groups = [] if google not in vendors else sorted(root.glob("dev/vfio/[0-9]*"))
-    variables = [name for name in TPU_VARIABLES if environment.get(name)]
+    values = {name: environment.get(name, "") for name in TPU_VARIABLES}
+    variables = [name for name in values if values[name] and "WARNING" not in values[name]]
     for evidence in (*sorted(root.glob("dev/accel[0-9]*")), *groups, *variables):
         return f"TPU ({evidence})"
     hidden = environment.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
