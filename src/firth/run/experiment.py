@@ -220,7 +220,7 @@ def _finetuning(config, initial, own) -> Experiment:
             fresh = ("^encoder/pooler/",)  # untrained, so `freeze` does not apply to it
 
     splits = load_splits(task, data.dir or None, data.get("dev_fraction", 0.0))
-    rows, truncated = {}, {}
+    rows, truncated, lengths = {}, {}, None
     for split, examples in splits.items():
         reading = (tokenizer, data.length, module.SPECIAL_TOKENS)
         if examples.choices:
@@ -228,7 +228,11 @@ def _finetuning(config, initial, own) -> Experiment:
             tokenised = tokenise_choices(*texts, *reading, examples.labels)
         else:
             tokenised = tokenise(examples, *reading)
-        rows[split], truncated[split] = Buckets(tokenised, seed=config.seed), tokenised.truncated
+        rows[split], truncated[split] = (
+            Buckets(tokenised, lengths, config.seed),
+            tokenised.truncated,
+        )
+        lengths = rows["train"].lengths  # the others have its shapes, and compile no more
     first_dev = next(split for split in splits if split.startswith("dev"))
     objective = create_objective(config.objective, tokenizer, task, body=spec)
     model = create_model(spec, objective, num_labels=max(len(task.labels), 1))

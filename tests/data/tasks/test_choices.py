@@ -269,7 +269,7 @@ def test_batches_of_questions(tokenizer):
     batches = [view.batch(step, 4) for step in range(3)]
     for batch in [*batches, *view.sequential(4)]:
         B, C, L = batch["tokens"].shape
-        assert (B, C) == (4, 3) and L in (16, 32, 48)
+        assert (B, C) == (4, 3) and L in view.lengths
         assert view.fields["tokens"][0] == (3, None)
         for row in range(B):
             if not batch["weight"][row]:

@@ -18,7 +18,10 @@ from firth.data.views.selection import ranges
 from firth.errors import FirthError
 from firth.tokenizers.special_tokens import BERT, Template, build_template, truncation
 
-LENGTHS = (16, 32, 64, 128, 256, 512)
+MULTIPLE = 4  # of which bucket lengths are multiples, but for the last
+PADDING = 0.12  # the fewest buckets that leave less
+MOST_BUCKETS = 12
+FEWEST_EXAMPLES = 64  # for each bucket, which takes a compilation
 NO_EXAMPLE = np.uint32(2**32 - 1)  # the number of padding rows
 CHUNK_TEXTS = 8192  # texts to encode at once; bounds the memory besides the result
 
@@ -127,6 +130,30 @@ def starts_of(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
+def choose_lengths(sizes_N: np.ndarray, longest: int) -> np.ndarray:
+    """Bucket lengths int64, ascending, that leave little padding around examples of these sizes.
+
+    They are the fewest whose padding is under 12 % of all tokens, but at most 12, and one for each
+    64 examples; none is above `longest`, which no size exceeds. Examples are taken to fill their
+    batches. For so many buckets no other multiples of 4 have less padding: the best of k + 1
+    buckets up to a length extend the best of k up to a shorter one.
+    """
+    lengths = np.unique(np.minimum(-(-sizes_N // MULTIPLE) * MULTIPLE, longest))
+    below = np.searchsorted(np.sort(sizes_N), lengths, side="right")  # examples of at most so many
+    enough = sizes_N.sum() / (1 - PADDING)
+    tokens, before = lengths * below, []  # of the best buckets up to each length; the last but one
+    most = min(MOST_BUCKETS, len(sizes_N) // FEWEST_EXAMPLES, len(lengths))
+    while tokens[-1] >= enough and len(before) + 1 < most:
+        added = lengths * (below - below[:, None])  # [shorter, longer]: one more bucket
+        sums = np.where(lengths[:, None] < lengths, tokens[:, None] + added, tokens)
+        before.append(sums.argmin(axis=0))
+        tokens = sums.min(axis=0)
+    chosen = [len(lengths) - 1]
+    for shorter in reversed(before):
+        chosen.append(shorter[chosen[-1]])
+    return np.unique(lengths[chosen])
+
+
 class Buckets(View):
     """Batches of examples of like length, each as long as its bucket.
 
@@ -145,16 +172,21 @@ class Buckets(View):
     and the longest of the rows decides the bucket.
     """
 
-    def __init__(self, tokenised: Tokenised, lengths: Sequence[int] = LENGTHS, seed: int = 0):
+    def __init__(self, tokenised: Tokenised, lengths: Sequence[int] | None = None, seed: int = 0):
         """Args: tokenised, the examples; lengths, of the buckets; seed, of the order.
 
-        Buckets longer than `tokenised.length` are dropped; one of that length always exists.
+        Without lengths, `choose_lengths` finds them in the examples. Buckets longer than
+        `tokenised.length` are dropped; one of that length always exists.
         """
         if not len(tokenised):
             raise FirthError("there are no examples to batch")
+        self._row_sizes = np.diff(tokenised.offsets)
+        self._sizes = self._row_sizes.reshape(-1, tokenised.choices).max(axis=1)
+        self.length = tokenised.length
+        if lengths is None:
+            lengths = choose_lengths(self._sizes, self.length)
         if not all(length > 0 for length in lengths):
             raise FirthError(f"bucket lengths {tuple(lengths)}: expected positive numbers")
-        self.length = tokenised.length
         self.lengths = np.array(
             sorted({*(n for n in lengths if n < self.length), self.length}), np.int64
         )
@@ -165,8 +197,6 @@ class Buckets(View):
             self.fields |= {name: ((C, *shape), kind) for name, (shape, kind) in rows.items()}
         self._examples = tokenised
         self._seed = operator.index(seed)
-        self._row_sizes = np.diff(tokenised.offsets)
-        self._sizes = self._row_sizes.reshape(-1, C).max(axis=1)
         self._bucket = np.searchsorted(self.lengths, self._sizes)
         self._plan = functools.lru_cache(maxsize=4)(self._make_plan)
 
