@@ -26,6 +26,7 @@ VERBS = {
     "report": ("firth.commands.report", "write a page about a run, its errors, an experiment"),
     "evaluate": ("firth.commands.evaluate", "measure a run's checkpoint, or a labelled file"),
     "predict": ("firth.commands.predict", "label texts by a fine-tuned model"),
+    "submit": ("firth.commands.submit", "write or check the zip of predictions for GLUE"),
     "represent": ("firth.commands.represent", "turn texts into vectors"),
     "search": ("firth.commands.search", "find the texts nearest to a query"),
     "neighbours": ("firth.commands.neighbours", "list the words nearest to a word"),
@@ -35,7 +36,17 @@ VERBS = {
     "score": ("firth.commands.score", "compute the log-probability of every token"),
     "convert": ("firth.commands.convert", "published weights and vectors to Firth and back"),
 }
-COMPUTES = ("train", "evaluate", "report", "predict", "represent", "fill", "generate", "score")
+COMPUTES = (
+    "train",
+    "evaluate",
+    "report",
+    "predict",
+    "submit",
+    "represent",
+    "fill",
+    "generate",
+    "score",
+)
 
 
 def usage() -> str:

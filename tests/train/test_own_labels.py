@@ -171,7 +171,7 @@ def test_no_file_and_no_task_says_what_to_give(folder, tmp_path, capsys):
     for more, said in (
         ([], "nothing to learn: give a labelled file, --config.data.train=FILE"),
         ([f"--config.data.train={folder}/tran.csv"], "tran.csv: no such file"),
-        (["--config.data.task=sst"], "did you mean 'sst2'?"),
+        (["--config.data.task=sst-2"], "did you mean 'sst2'?"),
         (
             [f"--config.data.train={folder}/train.csv", "--config.data.dev_fraction=2"],
             "no dev split and data.dev_fraction=2; set data.dev",

@@ -80,6 +80,12 @@ EXAMPLES = {
         firth predict --model runs/labels --input new.csv --output labelled.csv
         firth predict --model runs/squad --input questions.jsonl --output answers.jsonl --nbest 3
     """,
+    "submit": """
+        firth submit runs/cola runs/rte runs/mnli --fill --output submission.zip
+        firth submit --check submission.zip
+
+        The server wants every task; --fill writes a constant answer for those without a run.
+    """,
     "represent": """
         firth represent --model runs/mini --input sentences.txt --output vectors.npz --pool mean
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import jax
 
+from firth.data.submissions.predictions import save_predictions
 from firth.data.tasks.overview import figures
-from firth.data.tasks.submission import save_predictions
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.storage.local import write_text

@@ -24,8 +24,8 @@ from flax.traverse_util import flatten_dict
 from jax.sharding import NamedSharding, PartitionSpec
 
 from firth import recipe, registry
+from firth.data.submissions.predictions import save_predictions
 from firth.data.tasks.metrics import score
-from firth.data.tasks.submission import save_predictions
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound

@@ -32,6 +32,7 @@ from firth.models.recurrent.char_cnn_lstm import vocabulary
 from firth.objectives import OBJECTIVES
 from firth.objectives.objective import Objective, Sources
 from firth.run.answering.parts import Answering
+from firth.run.labelled.heads import without_other_labels
 from firth.run.labelled.parts import Parts, task_tokenizer
 from firth.run.tagging.parts import Tagged
 from firth.tokenizers.base import Tokenizer
@@ -238,18 +239,19 @@ def _finetuning(config, initial, own) -> Experiment:
     model = create_model(spec, objective, num_labels=max(len(task.labels), 1))
     measured, per_epoch = _of_rows(config, task, rows, first_dev, own)
     depth = model.encoder.config.num_layers
+    start, said = without_other_labels(initial, task)
     return Experiment(
         model=model,
         spec=spec,
         objective=objective,
         tokenizer=tokenizer,
         **measured,
-        initial=_initial(initial, objective, spec),
+        initial=_initial(start, objective, spec),
         fresh=fresh,
         stages=stage_begins(
             config.get("unfreeze_epochs", 0.0), per_epoch, depth, measured["steps"]
         ),
-        overview=tuple(overview(task, splits, truncated, data.length, bool(task.dev_splits))),
+        overview=(*said, *overview(task, splits, truncated, data.length, bool(task.dev_splits))),
         baselines=baselines(task, splits),
         groups={name: x.groups for name, x in splits.items() if x.groups is not None},
     )

@@ -5,9 +5,10 @@ import json
 
 import numpy as np
 import pytest
+from ml_collections import config_dict
 
-from firth.data.tasks.load import custom_task, get_task, load_split
-from firth.data.tasks.task import GLUE
+from firth.data.tasks.load import custom_task, find_task, get_task, load_split
+from firth.data.tasks.task import GLUE, TASKS
 from firth.errors import FirthError
 
 COUNTS = {  # train, dev, test (systems.md appendix B; MANIFEST.md)
@@ -310,3 +311,46 @@ def test_text_must_be_a_string(tmp_path):
     )
     with pytest.raises(FirthError, match=r"t\.jsonl:2: 'sentence' is 7, expected a string"):
         load_split(custom_task(str(tmp_path / "t.jsonl")), "train")
+
+
+def test_the_diagnostic_set(shared_data, tmp_path):
+    """It has the labels of MNLI, whose model labels it; there is nothing to train on."""
+    found = load_split(GLUE["ax"], "test", shared_data("glue"))
+    assert len(found) == 1104 and found.labels is None
+    assert found.texts_a[0] == found.texts_b[1] == "The cat sat on the mat."
+    assert GLUE["ax"].labels == GLUE["mnli"].labels
+    data = config_dict.ConfigDict(
+        dict(task="ax", dir="", train="", dev="", test="", text="", label="", kind="")
+    )
+    with pytest.raises(FirthError, match="'ax' has a test set alone.*train on task=mnli"):
+        find_task(data)
+    with pytest.raises(FirthError, match="diagnostic.tsv: no such file.*download_glue_data"):
+        load_split(GLUE["ax"], "test", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "sizes", "labels", "first"),
+    [
+        ("agnews10k", "ag_news_partial", (10_001, 7600), [2509, 2458, 2496, 2538], 3),
+        ("imdb", "imdb", (25_000, 25_000), [12_500, 12_500], 0),
+    ],
+)
+def test_tasks_of_single_texts(shared_data, name, folder, sizes, labels, first):
+    """The counts of MANIFEST.md, and of both splits' classes."""
+    for split, size in zip(("train", "test"), sizes, strict=True):
+        found = load_split(TASKS[name], split, shared_data(folder))
+        assert len(found) == size
+        counts = labels if split == "train" else [size // len(labels)] * len(labels)
+        assert np.bincount(found.labels).tolist() == counts
+        if split == "train":
+            assert found.labels[0] == first
+
+
+def test_ag_news_as_distributed(tmp_path):
+    """Class, title and description, quoted, and no header; classes count from 1."""
+    (tmp_path / "train.csv").write_text('"3","Title, one","Said ""so""."\n"1","Two","Text"\n')
+    found = load_split(TASKS["agnews"], "train", tmp_path)
+    assert found.texts_a == ["Title, one", "Two"] and found.texts_b == ['Said "so".', "Text"]
+    assert found.labels.tolist() == [2, 0] and TASKS["agnews"].names[2] == "Business"
+    with pytest.raises(FirthError, match="test.csv: no such file.*without a header"):
+        load_split(TASKS["agnews"], "test", tmp_path)

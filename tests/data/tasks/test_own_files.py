@@ -117,8 +117,8 @@ def test_a_label_of_dev_that_train_lacks_is_named(tmp_path):
     ("name", "said"),
     [
         (
-            "sst",
-            r"no task 'sst'; did you mean 'sst2'\? There are cola, sst2.*--config\.data\.train",
+            "sst-2",
+            r"no task 'sst-2'; did you mean 'sst2'\? There are cola, sst2.*--config\.data\.train",
         ),
         ("glue/rte", r"did you mean 'rte'\?"),
         ("custom", r"no task 'custom'; there are cola, .*your own files: --config\.data\.train="),

@@ -4,6 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from firth.data.tasks.tables import (
     read_table,
 )
 from firth.data.tasks.task import GLUE, TASKS, Examples, Task, make_task, shown
+from firth.data.tasks.trees import read_trees
 from firth.errors import FirthError
 
 MEND = "give the row a label, or remove it"
@@ -35,7 +37,12 @@ _LAYOUTS = {
     "codah": "; expected data.dir to be one of CODAH's folds, with train.tsv, dev.tsv, test.tsv",
     "swag": "; expected train.csv, val.csv and test.csv of SWAG",
     "race": "; expected RACE's folders, DIR/train/high/1.txt and so on",
+    "sst5": "; expected the trees of the treebank, train.txt, dev.txt and test.txt",
+    "agnews": "; expected train.csv and test.csv: class, title and description, without a header",
+    "agnews10k": "; expected train10k.tsv and test.tsv: a text and its label, without a header",
+    "imdb": "; expected train.jsonl and test.jsonl, with a text and a label (0 or 1) a line",
 }
+_LAYOUTS["sst2_trees"] = _LAYOUTS["sst5"]
 
 
 def find_task(data, recipe: str = "finetune.py") -> Task:
@@ -69,6 +76,11 @@ def find_task(data, recipe: str = "finetune.py") -> Task:
         task = get_task(data.task or "custom", **options)
     except TypeError as error:
         raise FirthError(f"task {data.task!r}: {error}") from None
+    if task is GLUE["ax"]:
+        raise FirthError(
+            "task 'ax' has a test set alone, which MNLI's model labels: train on task=mnli, then "
+            "`firth submit`"
+        )
     if "train" not in task.files:
         raise FirthError(f"task {task.name!r} has no train split; set data.train")
     return task
@@ -259,10 +271,24 @@ def _read(task: Task, split: str, directory: str | None) -> Table:
         from firth.data.tasks.tfds import read_tfds
 
         return read_tfds(task.tfds, task.files[split], required, optional, directory)
-    known = task is GLUE.get(task.name)
-    path = _existing(task.files[split], directory or ".", known and "glue")
+    known = task is TASKS.get(task.name)
+    layout = "glue" if task.name in GLUE else task.name
+    path = _existing(task.files[split], directory or ".", known and layout)
+    if task.trees:
+        return _renamed(task, read_trees(path))
     header, ragged = task.headers.get(split, ()), task.ragged_allowed.get(split, 0)
-    return read_table(path, required, optional, header, ragged)
+    return _renamed(task, read_table(path, required, optional, header, ragged))
+
+
+def _renamed(task: Task, table: Table) -> Table:
+    """The rows whose label the task has, by its own labels."""
+    labels = table.columns.get(task.label_column)
+    if not task.renamed or labels is None:
+        return table
+    kept = [place for place, label in enumerate(labels) if label in task.renamed]
+    columns = {name: [values[i] for i in kept] for name, values in table.columns.items()}
+    columns[task.label_column] = [task.renamed[label] for label in columns[task.label_column]]
+    return replace(table, columns=columns, rows=table.rows[kept])
 
 
 def _is_test(split: str) -> bool:

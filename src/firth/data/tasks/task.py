@@ -35,6 +35,9 @@ class Task:
       limits: the range of a regression task's scores; submissions clip predictions to it.
       tfds: the TFDS dataset of the task; "" for files.
       choices: the column that lists the choices, or a column for each.
+      trees: the files hold a labelled tree a line (`firth.data.tasks.trees`).
+      renamed: {label of the files: label of the task}; rows with another label are left out. {}: as
+        they are.
     """
 
     name: str
@@ -50,6 +53,8 @@ class Task:
     limits: tuple[float, float] | None = None
     tfds: str = ""
     choices: tuple[str, ...] = ()
+    trees: bool = False
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def main_metric(self) -> str:
@@ -90,7 +95,7 @@ class Examples:
 
 def _glue(name, folder, texts, metrics, label="label", labels=(), names=(), **more) -> Task:
     splits = more.pop("splits", ("train", "dev", "test"))
-    files = {split: f"{folder}/{split}.tsv" for split in splits}
+    files = more.pop("files", {split: f"{folder}/{split}.tsv" for split in splits})
     kind = "classification" if labels else "regression"
     return Task(name, kind, texts, label, metrics, files, labels, names, **more)
 
@@ -98,6 +103,7 @@ def _glue(name, folder, texts, metrics, label="label", labels=(), names=(), **mo
 _01 = ("0", "1")
 _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
+_INFERENCE = ("entailment", "neutral", "contradiction")
 _COLA_HEADER = ("source", "label", "mark", "sentence")  # `mark` is the linguist's own asterisk
 
 _GLUE_TASKS = (
@@ -137,12 +143,20 @@ _GLUE_TASKS = (
         _PAIR,
         ("accuracy",),
         "gold_label",
-        labels=("entailment", "neutral", "contradiction"),
+        labels=_INFERENCE,
         splits=("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"),
     ),
     _glue("qnli", "QNLI", ("question", "sentence"), ("accuracy",), labels=_ENTAILMENT),
     _glue("rte", "RTE", _PAIR, ("accuracy",), labels=_ENTAILMENT),
     _glue("wnli", "WNLI", _PAIR, ("accuracy",), labels=_01, names=_ENTAILMENT[::-1]),
+    _glue(  # the diagnostic set, which has no train split: MNLI's model labels it
+        "ax",
+        "diagnostic",
+        _PAIR,
+        ("matthews",),
+        labels=_INFERENCE,
+        files={"test": "diagnostic/diagnostic.tsv"},
+    ),
 )
 GLUE: dict[str, Task] = {task.name: task for task in _GLUE_TASKS}
 
@@ -178,7 +192,57 @@ _CHOICE_TASKS = (
         "answer",
     ),
 )
-TASKS: dict[str, Task] = GLUE | {task.name: task for task in _CHOICE_TASKS}
+
+
+def _texts(name, texts, labels, names, files, metrics=("accuracy",), **more) -> Task:
+    return Task(name, "classification", texts, "label", metrics, files, labels, names, **more)
+
+
+_POLARITY = ("negative", "positive")
+_SST = {split: f"{split}.txt" for split in ("train", "dev", "test")}
+_TOPICS = ("World", "Sports", "Business", "Sci/Tech")
+_AG_HEADER = ("label", "title", "description")
+
+_TEXT_TASKS = (
+    # Stanford Sentiment Treebank (Socher et al. 2013), whole sentences: trees/train.txt and so on
+    _texts(
+        "sst5",
+        ("sentence",),
+        ("0", "1", "2", "3", "4"),
+        ("very negative", "negative", "neutral", "positive", "very positive"),
+        _SST,
+        trees=True,
+    ),
+    _texts(  # the same without neutral sentences
+        "sst2_trees",
+        ("sentence",),
+        _01,
+        _POLARITY,
+        _SST,
+        trees=True,
+        renamed={"0": "0", "1": "0", "3": "1", "4": "1"},
+    ),
+    # AG News (Zhang et al. 2015) as distributed: class, title, description, without a header
+    _texts(
+        "agnews",
+        ("title", "description"),
+        ("1", "2", "3", "4"),
+        _TOPICS,
+        {"train": "train.csv", "test": "test.csv"},
+        headers=dict.fromkeys(("train", "test"), _AG_HEADER),
+    ),
+    _texts(  # its descriptions alone, 10,001 of train, as text<TAB>label
+        "agnews10k",
+        ("text",),
+        _TOPICS,
+        (),
+        {"train": "train10k.tsv", "test": "test.tsv"},
+        headers=dict.fromkeys(("train", "test"), ("text", "label")),
+    ),
+    # IMDB (Maas et al. 2011), one file a split: an object with text and label a line
+    _texts("imdb", ("text",), _01, _POLARITY, {"train": "train.jsonl", "test": "test.jsonl"}),
+)
+TASKS: dict[str, Task] = GLUE | {task.name: task for task in (*_TEXT_TASKS, *_CHOICE_TASKS)}
 
 
 def make_task(name, kind, text, label, labels, metrics, files, choices=()) -> Task:

@@ -56,7 +56,7 @@ class Parts(abc.ABC):
     def score(self, split: str, columns: list[dict]) -> tuple[dict[str, float], object]:
         """(metrics, predictions) from the outputs of the batches of a split.
 
-        Without labels there are no metrics. `data.tasks.submission` writes the predictions.
+        Without labels there are no metrics. `data.submissions.predictions` writes the predictions.
         """
 
 

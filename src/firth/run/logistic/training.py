@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from firth import recipe
+from firth.data.submissions.predictions import save_predictions
 from firth.data.tasks.load import find_task
 from firth.data.tasks.metrics import score
 from firth.data.tasks.overview import Baseline, baselines, figures, overview
 from firth.data.tasks.split import load_splits
-from firth.data.tasks.submission import save_predictions
 from firth.data.tasks.task import Examples, Task
 from firth.errors import FirthError
 from firth.models.logistic import files

@@ -1,6 +1,7 @@
 """GLUE submission files."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from firth.data.tasks.metrics import check_finite
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
 from firth.storage.local import write_text
+
+HEADER = "index\tprediction"
 
 
 def write_predictions(path: str | Path, task: Task, predictions) -> None:
@@ -29,27 +32,39 @@ def write_predictions(path: str | Path, task: Task, predictions) -> None:
     if task.kind == "tagging":
         write_text(path, "".join("\n".join([*tags, "", ""]) for tags in predictions))
         return
+    text = as_text(answers(task, predictions))
+    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def answers(task: Task, predictions) -> list[str]:
+    """Predictions as GLUE spells them: labels, or scores with four digits within the task's limits.
+
+    Raises FirthError as `write_predictions` does.
+    """
     predictions = np.asarray(predictions)
     check_finite(predictions)
     if task.kind == "regression":
         if task.limits:
             predictions = np.clip(predictions, *task.limits)
-        written = [f"{value:.4f}" for value in predictions]
-    else:
-        bad = np.flatnonzero((predictions < 0) | (predictions >= len(task.labels)))
-        if len(bad):
-            raise FirthError(
-                f"prediction {predictions[bad[0]]} of example {bad[0]} is not a class of"
-                f" {task.name!r}, which has {len(task.labels)}"
-            )
-        written = [task.labels[int(index)] for index in predictions]
-    rows = [f"{index}\t{prediction}" for index, prediction in enumerate(written)]
-    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        part.write_text("\n".join(["index\tprediction", *rows, ""]), encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+        return [f"{value:.4f}" for value in predictions]
+    bad = np.flatnonzero((predictions < 0) | (predictions >= len(task.labels)))
+    if len(bad):
+        raise FirthError(
+            f"prediction {predictions[bad[0]]} of example {bad[0]} is not a class of"
+            f" {task.name!r}, which has {len(task.labels)}"
+        )
+    return [task.labels[int(index)] for index in predictions]
+
+
+def as_text(answers: Sequence[str]) -> str:
+    """The text of a submission file: its header, and a numbered row for each answer."""
+    rows = [f"{index}\t{answer}" for index, answer in enumerate(answers)]
+    return "\n".join([HEADER, *rows, ""])
 
 
 def save_predictions(workdir: Path, split: str, task: Task, predictions) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from firth.data.tasks.submission import write_predictions
+from firth.data.submissions.predictions import write_predictions
 from firth.data.tasks.task import GLUE
 from firth.errors import FirthError
 

@@ -1,0 +1,1 @@
+"""Files of predictions as the servers of benchmarks take them."""
