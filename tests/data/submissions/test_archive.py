@@ -23,12 +23,11 @@ ROWS = {
     "WNLI.tsv": 146,
     "AX.tsv": 1104,
 }
-LABELS = {
-    **dict.fromkeys(("CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "QQP.tsv", "WNLI.tsv"), {"0", "1"}),
-    **dict.fromkeys(("QNLI.tsv", "RTE.tsv"), {"entailment", "not_entailment"}),
-    **dict.fromkeys(
-        ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"), {"entailment", "neutral", "contradiction"}
-    ),
+LABELS = {name: {"0", "1"} for name in ("CoLA.tsv", "SST-2.tsv", "MRPC.tsv", "QQP.tsv", "WNLI.tsv")}
+LABELS |= {name: {"entailment", "not_entailment"} for name in ("QNLI.tsv", "RTE.tsv")}
+LABELS |= {
+    name: {"entailment", "neutral", "contradiction"}
+    for name in ("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv")
 }
 
 

@@ -322,9 +322,9 @@ def test_the_diagnostic_set(shared_data, tmp_path):
     data = config_dict.ConfigDict(
         dict(task="ax", dir="", train="", dev="", test="", text="", label="", kind="")
     )
-    with pytest.raises(FirthError, match="'ax' has a test set alone.*train on task=mnli"):
+    with pytest.raises(FirthError, match=r"'ax' has a test set alone.*train on task=mnli"):
         find_task(data)
-    with pytest.raises(FirthError, match="diagnostic.tsv: no such file.*download_glue_data"):
+    with pytest.raises(FirthError, match=r"diagnostic\.tsv: no such file.*download_glue_data"):
         load_split(GLUE["ax"], "test", tmp_path)
 
 
@@ -352,5 +352,5 @@ def test_ag_news_as_distributed(tmp_path):
     found = load_split(TASKS["agnews"], "train", tmp_path)
     assert found.texts_a == ["Title, one", "Two"] and found.texts_b == ['Said "so".', "Text"]
     assert found.labels.tolist() == [2, 0] and TASKS["agnews"].names[2] == "Business"
-    with pytest.raises(FirthError, match="test.csv: no such file.*without a header"):
+    with pytest.raises(FirthError, match=r"test\.csv: no such file.*without a header"):
         load_split(TASKS["agnews"], "test", tmp_path)
