@@ -220,7 +220,6 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
     """Add what says how a classifier reads a file of texts."""
     from firth.data.tagging.files import OF_WORDS
     from firth.data.tasks.rows import FORMATS  # late: they need numpy, which other verbs may not
-    from firth.inference.predictions.reading import LONG
 
     add = parser.add_argument
     add("--text", type=names, default=[], help="column of the text, or of two with a comma between")
@@ -230,16 +229,24 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
         choices=(*FORMATS, *OF_WORDS),
         help="of the input (by its extension; txt for stdin)",
     )
+    add_reading(parser)
+    add("--nbest", type=positive, help="with answers to questions: so many candidates of each")
+    add("--null-threshold", type=number, help="no answer where its odds are above (best on dev)")
+    add_dtype(parser)
+    add_errors(parser)
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add what says how texts become rows of a model (`firth.inference.predictions.reading`)."""
+    from firth.inference.predictions.reading import LONG  # late, as above
+
+    add = parser.add_argument
     add("--batch-size", type=positive, default=32, help="(32)")
     add("--max-length", type=positive, help="tokens of a text (as in training, or all positions)")
     add(
         "--long", choices=LONG, default="truncate", help="cut longer texts, or read them in windows"
     )
     add("--stride", type=positive, help="tokens from window to window of --long=average (half)")
-    add("--nbest", type=positive, help="with answers to questions: so many candidates of each")
-    add("--null-threshold", type=number, help="no answer where its odds are above (best on dev)")
-    add_dtype(parser)
-    add_errors(parser)
 
 
 def refuse_candidates(args) -> None:

@@ -4,7 +4,7 @@ firth submit runs/cola runs/mnli ... --output submission.zip
 firth submit --check submission.zip
 """
 
-from firth.commands.arguments import Parser, add_dtype, check_output, positive
+from firth.commands.arguments import Parser, add_dtype, add_reading, check_output
 from firth.errors import FirthError
 
 
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     add("--fill", action="store_true", help="write a constant answer where a task has no model")
     add("--overwrite", action="store_true", help="replace the output")
     add("--check", metavar="ZIP", help="check a zip: names, rows, their order, labels")
-    add("--batch-size", type=positive, default=32, help="(32)")
+    add_reading(parser)
     add_dtype(parser)
     args = parser.parse_intermixed_args(argv)
 
@@ -48,11 +48,12 @@ def main(argv: list[str]) -> int:
     if output.exists() and not args.overwrite:
         raise FirthError(f"{output} is there already; give --overwrite to replace it")
 
+    from firth.inference.predictions.reading import Reading
     from firth.inference.predictions.submit import CONSTANT, find_sources, submit
 
     sources = find_sources(args.models, args.data)
-    options = dict(fill=args.fill, batch_size=args.batch_size, dtype=args.dtype)
-    written = submit(sources, output, **options)
+    reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
+    written = submit(sources, output, fill=args.fill, reading=reading, dtype=args.dtype)
     _print(written)
     filled = sum(source == CONSTANT for _, source in written)
     more = f", {filled} of them constant answers" if filled else ""

@@ -103,7 +103,7 @@ def submit(
     output: Path,
     *,
     fill: bool = False,
-    batch_size: int = 32,
+    reading: Reading | None = None,
     dtype: str | None = None,
 ) -> list[tuple[Counted, str]]:
     """Label the test sets of GLUE and write the archive: [(what a file holds, its model)].
@@ -114,7 +114,7 @@ def submit(
       sources: from `find_sources`.
       output: the zip to write; the write is atomic.
       fill: whether tasks without a model get a constant answer.
-      batch_size, dtype: of the computation, as for `firth predict`.
+      reading: how texts become rows (None: `Reading`'s defaults). dtype: of the computation.
 
     Raises:
       FirthError: tasks without a model (all are named), a model with other labels than its task, a
@@ -131,11 +131,11 @@ def submit(
     tests = {
         name: _test_set(name, sources[FILES[name].model]) for name in FILES if name not in missing
     }
-    texts, reading = {name: constant(name) for name in missing}, Reading(batch_size)
+    texts = {name: constant(name) for name in missing}
     for task, source in sources.items():
         classifier = load_classifier(source.model, dtype)
         for name in [name for name, entry in FILES.items() if entry.model == task]:
-            texts[name] = _label(name, classifier, tests[name], reading)
+            texts[name] = _label(name, classifier, tests[name], reading or Reading())
     models = {name: source.model for name in tests for source in [sources[FILES[name].model]]}
     counted = write_archive(output, texts)
     return [(one, models.get(one.name, CONSTANT)) for one in counted]
@@ -173,7 +173,7 @@ def _label(name: str, classifier: TextClassifier, examples: Examples, reading: R
             bar.update(sum(map(len, outputs)), "texts")
     finally:
         bar.close()
-    warn_of_cut(cut, len(examples), classifier, reading)
+    warn_of_cut(cut, len(examples), classifier, reading, ("--max-length", "--long"))
     outputs_NC = np.concatenate(outputs)
     return as_text(answers(task, order[outputs_NC.argmax(1)] if task.labels else outputs_NC[:, 0]))
 

@@ -11,13 +11,14 @@ HEAD = "classifier"
 def without_other_labels(saved: Saved | None, task: Task) -> tuple[Saved | None, tuple[str, ...]]:
     """The weights without a classifier of other labels than the task's, and lines that say so.
 
-    Labels of the same number may be other ones, and the same labels may be in another order. A
-    classifier whose labels have no names stays if it has as many.
+    As many labels may be other ones, and the same labels may be in another order. A classifier
+    whose labels have no names stays if it has as many.
     """
     if saved is None or HEAD not in saved.params or task.kind == "choice":
         return saved, ()
     there = () if saved.regression else saved.labels
-    if there == task.labels or (there is None and saved.num_labels == len(task.labels)):
+    same_number = saved.num_labels == len(task.labels)
+    if there in (task.labels, task.names or task.labels) or (there is None and same_number):
         return saved, ()
     said = (
         f"{saved.source}: the encoder is taken, its classifier is not: that one is for "
