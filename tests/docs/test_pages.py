@@ -16,7 +16,7 @@ from firth.recipe import OWN_RUNS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index", "pretrain", "finetune", "predict", "adapt", "vectors", "look", "recipes")
-PAGES += ("devices", "storage", "plan", "lineage", "questions", "choices")
+PAGES += ("devices", "storage", "plan", "lineage", "questions", "choices", "glue")
 NIGHTLY = ("adapt", "lineage", "questions", "choices")  # that take half of the time of all
 README = "README"  # runs on what the quick start left
 # Pages without a command that is to be run here; the blocks of the last two run elsewhere.

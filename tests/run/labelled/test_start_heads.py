@@ -89,11 +89,8 @@ def test_a_run_starts_from_one_on_another_task(tmp_path, capsys):
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + rows)
     before = train(tmp_path / "init", tmp_path / "three.tsv", tmp_path / "runs/three")
     capsys.readouterr()
-    for init, name, kept in (
-        ("three", "two", False),
-        ("two", "others", False),
-        ("two", "two", True),
-    ):
+    cases = (("three", "two", False), ("two", "others", False), ("two", "two", True))
+    for seed, (init, name, kept) in enumerate(cases):  # a seed has its own random values
         workdir = tmp_path / f"runs/{name}" if init != name else tmp_path / "runs/again"
         first = read_model(tmp_path / "runs" / init).params["classifier"]["dense"]["kernel"]
         after = train(tmp_path / "runs" / init, tmp_path / f"{name}.tsv", workdir, seed)
