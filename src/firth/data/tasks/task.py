@@ -101,6 +101,7 @@ def _glue(name, folder, texts, metrics, label="label", labels=(), names=(), **mo
 
 
 _01 = ("0", "1")
+_POLARITY = ("negative", "positive")
 _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
 _INFERENCE = ("entailment", "neutral", "contradiction")
@@ -116,7 +117,7 @@ _GLUE_TASKS = (
         names=("unacceptable", "acceptable"),
         headers={"train": _COLA_HEADER, "dev": _COLA_HEADER},
     ),
-    _glue("sst2", "SST-2", ("sentence",), ("accuracy",), "label", _01, ("negative", "positive")),
+    _glue("sst2", "SST-2", ("sentence",), ("accuracy",), "label", _01, _POLARITY),
     _glue(
         "mrpc",
         "MRPC",
@@ -198,7 +199,6 @@ def _texts(name, texts, labels, names, files, metrics=("accuracy",), **more) -> 
     return Task(name, "classification", texts, "label", metrics, files, labels, names, **more)
 
 
-_POLARITY = ("negative", "positive")
 _SST = {split: f"{split}.txt" for split in ("train", "dev", "test")}
 _TOPICS = ("World", "Sports", "Business", "Sci/Tech")
 _AG_HEADER = ("label", "title", "description")
