@@ -150,6 +150,9 @@ def test_the_best_seed_stands_for_its_folder(folder, tmp_path, caplog):
     (tmp_path / "seeds/summary.json").write_text(json.dumps(summary))
     found = find_sources([str(tmp_path / "seeds")])
     assert found == {"wnli": Source(str(tmp_path / "seeds/seed-1"), str(folder / "glue"))}
+    shutil.copytree(folder / "wnli", tmp_path / "lr=0.1")  # not a task with its model
+    found = find_sources([str(tmp_path / "lr=0.1")])
+    assert found == {"wnli": Source(str(tmp_path / "lr=0.1"), str(folder / "glue"))}
     (tmp_path / "seeds/summary.json").write_text("{}")
     status, _, err = run(tmp_path / "seeds", "--fill", "--output", tmp_path / "s.zip")
     assert status == 2 and "has no 'dev/accuracy' of each seed" in err

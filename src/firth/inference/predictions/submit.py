@@ -42,8 +42,10 @@ def find_sources(names: Sequence[str], data: str = "") -> dict[str, Source]:
     """
     found = {}
     for name in names:
-        task, _, model = name.rpartition("=")
+        task, _, model = name.partition("=") if "=" in name else ("", "", name)
         known = task in MODELS
+        if not known and Path(name).is_dir():  # a folder may be named after a setting, "lr=1e-5"
+            task, model = "", name
         if task and not known:
             raise FirthError(f"{name}: {task!r} is no task of GLUE; there are {', '.join(MODELS)}")
         if not known and "," in model:
