@@ -184,6 +184,7 @@ def get_config(arg=None):
         batch_size=32,
         init_from=arg.init,
         settings=arg.family,  # whose paper's these are
+        freeze="",  # parameters not to train, as in embeddings,0-3 (docs/finetune.md)
         unfreeze_epochs=0.0,  # train a layer more every so many epochs; 0: all from the start
         log_every=50,
         eval=dict(every=0, epochs=1.0, batch_size=64),  # every: steps; 0: by epochs
@@ -218,6 +219,7 @@ def get_config(arg=None):
         both_orders=False,  # read a pair both ways, as GPT does where the order means nothing
     )
 
+    c.lora = common.lora()
     c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,

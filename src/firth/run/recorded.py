@@ -33,6 +33,10 @@ ALIKE = {
     "data.choices": ((None, ""),),
     "unfreeze_epochs": ((None, 0.0),),
     "transfer_vocabulary": ((None, False),),
+    "freeze": ((None, ""),),
+    "lora.rank": ((None, 0),),
+    "lora.alpha": ((None, 16.0),),
+    "lora.targets": ((None, "attention/(query|value|qkv)(/kernel)?$"),),
 }
 
 # Fields that may grow in a workdir: the run goes on, under the schedule of its whole new length.
