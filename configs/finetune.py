@@ -185,6 +185,7 @@ def get_config(arg=None):
         init_from=arg.init,
         settings=arg.family,  # whose paper's these are
         freeze="",  # parameters not to train, as in embeddings,0-3 (docs/finetune.md)
+        patience=0,  # end after so many evaluations without a better one; 0: never
         unfreeze_epochs=0.0,  # train a layer more every so many epochs; 0: all from the start
         log_every=50,
         eval=dict(every=0, epochs=1.0, batch_size=64),  # every: steps; 0: by epochs

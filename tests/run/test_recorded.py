@@ -8,7 +8,7 @@ from firth import recipe
 from firth.errors import FirthError
 from firth.run import recorded
 
-LATER = {"freeze", "lora"}  # fields of before
+LATER = {"freeze", "lora", "patience"}  # fields of before
 
 
 def config_of(**changes):

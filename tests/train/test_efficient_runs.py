@@ -186,3 +186,28 @@ def test_an_item_that_matches_nothing_ends_the_run(folder, tmp_path, capsys):
     assert main(["train", *command(folder, tmp_path / "run", "--config.freeze=0-7")]) == 2
     said = capsys.readouterr().err
     assert "freeze: layer 2 is not there: this body has layers 0 to 1" in said
+
+
+def test_a_run_without_a_gain_ends_early_and_keeps_its_best(folder, tmp_path, caplog, capsys):
+    """At a rate of nearly zero no evaluation is better than the first; killed or not."""
+    more = ("--config.schedule.lr=1e-12", "--config.eval.every=2", "--config.patience=2")
+    argv, kept = (
+        command(folder, tmp_path / "a", *more, "--config.checkpoint.keep=3"),
+        tmp_path / "b",
+    )
+    said = train(argv)
+    reason = "dev/accuracy has not risen in the last 2 evaluations"
+    assert f"stopped at step 6: {reason}" in said
+    assert "dev, best checkpoint (step " in said
+    told = [e for e in logged(tmp_path / "a") if "train/stopped" in e]
+    assert told == [{"step": 6, "train/stopped": reason}]
+    assert final_state(tmp_path / "a", 4)["['plateau']['since']"] == 1
+    shutil.copytree(tmp_path / "a", kept)
+    shutil.rmtree(kept / "checkpoints" / "6")  # as if it had not come so far
+    assert f"stopped at step 6: {reason}" in train(command(folder, kept, *more))
+    assert_same_bytes(tmp_path / "a", kept, 6)
+    with caplog.at_level("INFO", "firth"):
+        assert main(["train", *argv]) == 0
+    assert f"has stopped at step 6 ({reason}): nothing is left to do" in caplog.text
+    assert main(["train", *argv, "--config.eval.every=1"]) == 2
+    assert "eval.every: 2 there, 1 now" in capsys.readouterr().err

@@ -34,6 +34,7 @@ ALIKE = {
     "unfreeze_epochs": ((None, 0.0),),
     "transfer_vocabulary": ((None, False),),
     "freeze": ((None, ""),),
+    "patience": ((None, 0),),
     "lora.rank": ((None, 0),),
     "lora.alpha": ((None, 16.0),),
     "lora.targets": ((None, "attention/(query|value|qkv)(/kernel)?$"),),
@@ -111,8 +112,9 @@ def _goes_on(name: str, old, now) -> bool:
 
 def _free(name: str, config: dict) -> bool:
     """Whether a field may change: not that of an evaluation which the training heeds."""
-    heeded = "plateau.name" in config and _among(name, ("eval",))
-    return _among(name, FREE) and not heeded
+    decides = config.get("patience") and _among(name, ("checkpoint.best", "checkpoint.best_mode"))
+    heeds = "plateau.name" in config or config.get("patience")
+    return _among(name, FREE) and not (decides or (heeds and _among(name, ("eval",))))
 
 
 def _among(name: str, sections) -> bool:
