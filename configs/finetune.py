@@ -218,6 +218,7 @@ def get_config(arg=None):
         name="finetune",
         lm_weight=0.0,  # of the language-modelling loss beside it, for causal models; GPT: 0.5
         both_orders=False,  # read a pair both ways, as GPT does where the order means nothing
+        class_weights="",  # "balanced", or LABEL=WEIGHT,... in the loss; "": all count alike
     )
 
     c.lora = common.lora()

@@ -211,3 +211,18 @@ def test_a_run_without_a_gain_ends_early_and_keeps_its_best(folder, tmp_path, ca
     assert f"has stopped at step 6 ({reason}): nothing is left to do" in caplog.text
     assert main(["train", *argv, "--config.eval.every=1"]) == 2
     assert "eval.every: 2 there, 1 now" in capsys.readouterr().err
+
+
+def test_a_balance_is_of_the_labels_of_train(folder, tmp_path):
+    """The first loss of a run is the weighted mean; dev is measured without weights."""
+    argv = command(folder, tmp_path / "a", "--config.steps=1", "--config.log_every=1")
+    argv += ["--config.schedule.lr=1e-12", "--config.lora.rank=0"]
+    train([*argv, "--config.objective.class_weights=balanced"])
+    train([*argv[:1], f"--workdir={tmp_path}/b", *argv[2:]])
+    (one, dev), (other, plain) = (
+        [e for e in logged(tmp_path / name) if "train/loss" in e or "eval/dev/task_loss" in e]
+        for name in "ab"
+    )
+    assert one["train/task_loss"] == other["train/task_loss"] == other["train/loss"]
+    assert one["train/loss"] != other["train/loss"]
+    assert dev["eval/dev/task_loss"] == pytest.approx(plain["eval/dev/task_loss"], rel=1e-6)

@@ -230,7 +230,8 @@ def _finetuning(config, initial, own) -> Experiment:
             tokenised = tokenise(examples, *reading)
         rows[split], truncated[split] = Buckets(tokenised, seed=config.seed), tokenised.truncated
     first_dev = next(split for split in splits if split.startswith("dev"))
-    objective = create_objective(config.objective, tokenizer, task, body=spec)
+    gold = splits["train"].labels
+    objective = create_objective(config.objective, tokenizer, task, body=spec, labels=gold)
     model = create_model(spec, objective, num_labels=max(len(task.labels), 1))
     measured, per_epoch = _of_rows(config, task, rows, first_dev, own)
     depth = model.encoder.config.num_layers
@@ -301,7 +302,7 @@ def _initial(saved: Saved | None, objective, spec: dict) -> dict:
 
 
 def create_objective(
-    spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model
+    spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model, labels=None
 ):
     """Build the objective `spec.name` from the other fields of `spec`; see `objective.Sources`.
 
@@ -320,7 +321,9 @@ def create_objective(
     if isinstance(kind.bidirectional, bool | None):  # else its fields decide
         _check_direction(name, kind.bidirectional, body)
     try:
-        objective = kind.from_config(fields, Sources(tokenizer, task, body or {}, counts, load))
+        objective = kind.from_config(
+            fields, Sources(tokenizer, task, body or {}, counts, load, labels)
+        )
     except TypeError as error:
         raise FirthError(f"objective {name!r}: {_misfit(name, error)}") from None
     _check_direction(name, objective.bidirectional, body)

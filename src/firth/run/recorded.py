@@ -35,6 +35,7 @@ ALIKE = {
     "transfer_vocabulary": ((None, False),),
     "freeze": ((None, ""),),
     "patience": ((None, 0),),
+    "objective.class_weights": ((None, ""),),
     "lora.rank": ((None, 0),),
     "lora.alpha": ((None, 16.0),),
     "lora.targets": ((None, "attention/(query|value|qkv)(/kernel)?$"),),
