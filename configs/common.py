@@ -120,6 +120,15 @@ def split_data(**fields) -> dict:
     return data(**every | fields)
 
 
+def lora() -> dict:
+    """The lora section: what LoRA trains of a body, if it does."""
+    return dict(
+        rank=0,  # of the factors; 0: no LoRA, all of the body is trained
+        alpha=16.0,  # alpha / rank multiplies their product
+        targets="attention/(query|value|qkv)(/kernel)?$",  # expression on the paths of kernels
+    )
+
+
 def optimizer(**fields) -> dict:
     """The optimizer section."""
     every = dict(

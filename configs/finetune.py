@@ -186,6 +186,8 @@ def get_config(arg=None):
         batch_size=32,
         init_from=arg.init,
         settings=arg.family,  # whose paper's these are
+        freeze="",  # parameters not to train, as in embeddings,0-3 (docs/finetune.md)
+        patience=0,  # end after so many evaluations without a better one; 0: never
         unfreeze_epochs=0.0,  # train a layer more every so many epochs; 0: all from the start
         log_every=50,
         eval=dict(every=0, epochs=1.0, batch_size=64),  # every: steps; 0: by epochs
@@ -218,8 +220,10 @@ def get_config(arg=None):
         name="finetune",
         lm_weight=0.0,  # of the language-modelling loss beside it, for causal models; GPT: 0.5
         both_orders=False,  # read a pair both ways, as GPT does where the order means nothing
+        class_weights="",  # "balanced", or LABEL=WEIGHT,... in the loss; "": all count alike
     )
 
+    c.lora = common.lora()
     c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,

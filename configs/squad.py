@@ -140,6 +140,8 @@ def get_config(arg=None):
         batch_size=32,  # windows
         init_from=arg.init,
         settings=arg.family,  # whose paper's these are
+        freeze="",  # parameters not to train, as in embeddings,0-3 (docs/finetune.md)
+        patience=0,  # end after so many evaluations without a better one; 0: never
         log_every=50,
         eval=dict(every=0, epochs=1.0, batch_size=64),  # every: steps; 0: by epochs
     )
@@ -172,6 +174,7 @@ def get_config(arg=None):
         null_threshold=0.0,  # v2: no answer where its odds are above this
     )
 
+    c.lora = common.lora()
     c.optimizer = common.optimizer(
         name="adamw",
         b1=0.9,

@@ -137,7 +137,8 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     stopped = has_stopped(state)
     end = start if stopped else end
     if ending.has_finished(clock, saves, start, end):
-        return ending.already_finished(config, workdir, end, run.steps, stopped)
+        why = program.policy.reason(run.best) if stopped else ""
+        return ending.already_finished(config, workdir, end, run.steps, why)
     if job.leads():
         describe_run(run, workdir)
     rollbacks = rollbacks or meta.get("rollbacks", [])
@@ -211,8 +212,10 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
             with clock.spent("evaluation"):
                 results = evaluate(done, state, due) if due else {}
             if run.evaluate_every and done % run.evaluate_every == 0:
-                state = heed(program, state, results)
+                state = heed(program, state, results, run.best)
                 stopped = has_stopped(state)
+                if stopped:
+                    journal.write(done, {"train/stopped": program.policy.reason(run.best)})
             if saves_now:
                 for store in run.stores:
                     store.check_unchanged()
@@ -229,7 +232,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
             clock.write()
             raise SystemExit(stop.status)
         if stopped:
-            bar.say(f"stopped at step {done}: the held-out loss no longer falls")
+            bar.say(f"stopped at step {done}: {program.policy.reason(run.best)}")
             results = {}  # the parameters may be earlier ones
             break
     with clock.spent("evaluation"):
@@ -249,9 +252,12 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     return results | tested
 
 
-def heed(program, state, results: dict[str, float]):
-    """The state after an evaluation, as the policy of `config.plateau` has it, if there is one."""
-    metric = program.policy.metric
+def heed(program, state, results: dict[str, float], best: str):
+    """The state after an evaluation, as the policy of the config has it, if there is one.
+
+    `best` is the metric that chooses the best checkpoint.
+    """
+    metric = program.policy.heeded(best)
     if not metric:
         return state
     if metric not in results:

@@ -101,6 +101,39 @@ def test_loss_is_the_mean_over_the_real_rows(kind, labels):
         np.testing.assert_array_equal(a, b)
 
 
+def test_weighted_classes_are_torchs_weighted_cross_entropy():
+    """Loss and gradient of a mean over rows; metrics are those without weights."""
+    import torch
+
+    class_weights, labels = (0.25, 4.0, 1.5), np.array([0, 2, 1, 1, 0, 0], np.int32)
+    logits = np.random.default_rng(2).normal(size=(B, C)).astype(np.float32)
+    batch, objective = made_batch(labels), Finetune(class_weights=class_weights)
+
+    def mean(logits):
+        return objective.losses_of(logits, batch)[0]["task"] / objective.weights(batch)["task"]
+
+    loss, gradient = jax.value_and_grad(mean)(logits)
+    theirs = torch.tensor(logits[:4], dtype=torch.float64, requires_grad=True)
+    weight = torch.tensor(class_weights, dtype=torch.float64)
+    expected = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels[:4]).long(), weight)
+    expected.backward()
+    np.testing.assert_allclose(loss, expected.item(), rtol=1e-6)
+    np.testing.assert_allclose(gradient[:4], theirs.grad, rtol=1e-5, atol=1e-7)
+    assert not np.any(gradient[4:])
+    plain = Finetune().losses_of(logits, batch)[1]
+    jax.tree.map(np.testing.assert_array_equal, objective.losses_of(logits, batch)[1], plain)
+
+
+def test_weights_come_from_the_labels_of_train():
+    task = SimpleNamespace(
+        name="t", kind="classification", labels=("a", "b"), text_columns=("text",)
+    )
+    sources = Sources(None, task, labels=np.array([0, 0, 0, 1]))
+    found = Finetune.from_config({"class_weights": "balanced"}, sources).class_weights
+    np.testing.assert_allclose(found, (4 / 6, 2.0))
+    assert Finetune.from_config({"class_weights": ""}, sources).class_weights == ()
+
+
 def test_only_training_drops_out():
     objective, model = build("classification", C, classifier_dropout=0.5)
     labels = np.zeros(B, np.int32)

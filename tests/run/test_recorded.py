@@ -8,6 +8,8 @@ from firth import recipe
 from firth.errors import FirthError
 from firth.run import recorded
 
+LATER = {"freeze", "lora", "patience"}  # fields of before
+
 
 def config_of(**changes):
     """A fine-tuning config with these fields, `data__kind` for data.kind; None leaves one out."""
@@ -66,6 +68,20 @@ def test_what_older_fine_tuning_called_otherwise_is_the_same_run(name, begun):
 
 def read(*argv):
     return recipe.from_command_line(list(argv), prog="firth train")
+
+
+@pytest.mark.parametrize("name", ["finetune.py", "squad.py"])
+def test_what_older_fine_tuning_lacks_is_off_in_it(name, begun):
+    config = recipe.read_recipe(f"{name}:init=x")
+    before = config.copy_and_resolve_references()
+    with before.unlocked():
+        for field in LATER & set(before.keys()):
+            del before[field]
+        before.objective.pop("class_weights", None)
+    recorded.record(before, begun)
+    recorded.record(config, begun)
+    with pytest.raises(FirthError, match=r"lora\.rank: 0 there, 8 now"):
+        recorded.record(recipe.with_fields(config, {"lora.rank": 8}), begun)
 
 
 def test_a_run_on_ones_own_file_has_a_usual_workdir(caplog):

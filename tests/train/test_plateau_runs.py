@@ -53,7 +53,7 @@ def test_the_rate_is_halved_and_the_run_ends(store, tmp_path, capsys, caplog):
     before = logged(tmp_path / "a")
     with caplog.at_level("INFO", "firth"):
         assert main(["train", *argv]) == 0
-    assert "has stopped at step 15, where the held-out loss no longer fell" in caplog.text
+    assert "has stopped at step 15 (the held-out loss no longer falls)" in caplog.text
     assert logged(tmp_path / "a") == before
     changed = command(store, tmp_path / "a", "rnn", plateau__improvement=100.0, eval__every=4)
     assert main(["train", *changed]) == 2

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from types import SimpleNamespace
 
 import jax
@@ -12,7 +13,7 @@ import pytest
 
 from firth.errors import FirthError
 from firth.training import plateau
-from firth.training.plateau import Averaging, Drop, Halving, Policy, create_policy
+from firth.training.plateau import Averaging, Drop, Halving, Patience, Policy, create_policy
 
 LOSSES = np.random.default_rng(0).gamma(20, 0.05, (8, 30)).cumsum(1)[:, ::-1] ** 0.1
 
@@ -202,3 +203,36 @@ def test_what_cannot_be():
     never = ml_collections.ConfigDict(dict(plateau=dict(name="drop"), eval=dict(every=0)))
     with pytest.raises(FirthError, match=r"eval.every=0, but config.plateau heeds"):
         create_policy(never)
+
+
+@pytest.mark.parametrize(("values", "lower", "expected"), [
+    ([0.5, 0.6, 0.6, 0.55], False, [False, False, False, True]),  # as good is not better
+    ([0.5, 0.4, 0.6, 0.6, 0.6], False, [False, False, False, False, True]),
+    ([0.5, 0.6, 0.4, 0.4, 0.5], True, [False, False, False, False, True]),
+    ([math.nan, 0.1, math.inf, 0.1], False, [False, False, False, True]),
+])  # fmt: skip
+def test_patience_ends_after_so_many_evaluations_without_a_better_one(values, lower, expected):
+    policy = Patience(patience=2, lower=lower)
+    own, found = policy.init({}), []
+    for value in values:
+        params, own = policy.after_evaluation(own, {"w": 1}, jnp.float32(value))
+        found.append(bool(own["stopped"]))
+        assert params == {"w": 1} and policy.factor(own) == 1.0
+    assert found == expected
+    assert policy.heeded("dev/f1") == "dev/f1"
+    verb = "fallen" if lower else "risen"
+    assert policy.reason("dev/f1") == f"dev/f1 has not {verb} in the last 2 evaluations"
+
+
+def test_patience_is_that_of_the_config():
+    section = dict(patience=4, checkpoint=dict(best="task", best_mode="min"))
+    assert create_policy(ml_collections.ConfigDict(section)) == Patience(patience=4, lower=True)
+    section["checkpoint"]["best_mode"] = "max"
+    assert create_policy(ml_collections.ConfigDict(section)) == Patience(patience=4)
+    for more, message in (
+        (dict(patience=-1), "patience=-1: expected a number of evaluations"),
+        (dict(plateau=dict(name="drop")), "patience=4 and plateau.name both end the run"),
+        (dict(checkpoint=dict(best="")), "patience=4 heeds .* set checkpoint.best"),
+    ):
+        with pytest.raises(FirthError, match=message):
+            create_policy(ml_collections.ConfigDict(section | more))

@@ -15,6 +15,7 @@ from firth import registry
 from firth.errors import FirthError
 from firth.models import FAMILIES
 from firth.models.heads import classifies_pooled, find_head, key_of
+from firth.training.efficient.lora import KEY, merge
 
 EMBEDDINGS = frozenset({"word", "position", "type", "norm"})  # a tied generator shares them
 # Loaded weights hold each of these whole or not at all.
@@ -154,11 +155,12 @@ def last_real(mask_BL):
 def bound(model: nn.Module, function):
     """Turn a function of a bound model and *args into a pure one: (params, *args, rngs=).
 
-    Objectives use a model as an object; the step and the evaluation differentiate and jit it.
+    Objectives use a model as an object; the step and the evaluation differentiate and jit it. The
+    parameters may have factors of LoRA beside them.
     """
 
     def call(params, *args, rngs=None):
-        return nn.apply(function, model)({"params": params}, *args, rngs=rngs)
+        return nn.apply(function, model)({"params": merge(params)}, *args, rngs=rngs)
 
     return call
 
@@ -291,6 +293,8 @@ def merge_params(params: dict, loaded: dict, source: str) -> tuple[dict, list[st
     fresh = []
     flat, new = flatten_dict(params, sep="/"), flatten_dict(loaded, sep="/")
     for name, value in flat.items():
+        if name.startswith(f"{KEY}/"):
+            continue  # files hold merged weights
         weight = new.get(name)
         if weight is not None and weight.shape == value.shape:
             flat[name] = np.asarray(weight, value.dtype)

@@ -10,6 +10,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
+from firth.data.labels.class_weights import class_weights
 from firth.errors import FirthError
 from firth.models.model import family, reads_backward
 from firth.objectives.clm import next_tokens
@@ -25,7 +26,8 @@ class Finetune(TaskObjective):
     each (causal models only). `both_orders` reads a pair in both orders and adds the two hidden
     states that the classifier sees. `special_counts` are the numbers of special tokens before,
     between and after the texts. With `choices` a batch has tokens [B, C, L], and each row of L
-    tokens one score.
+    tokens one score. `class_weights` [C] multiply the loss of each example by that of its label,
+    and count in the divisor as in torch's cross-entropy; metrics are not weighted.
     """
 
     regression: bool = False
@@ -33,6 +35,7 @@ class Finetune(TaskObjective):
     both_orders: bool = False
     special_counts: tuple[int, int, int] = (1, 1, 1)
     choices: bool = False
+    class_weights: tuple[float, ...] = ()
 
     @classmethod
     def from_config(cls, fields: dict, sources: Sources) -> "Finetune":
@@ -49,7 +52,8 @@ class Finetune(TaskObjective):
                 f"{'choices' if choices else 'one'}"
             )
         counts = tuple(map(len, family(body["family"]).SPECIAL_TOKENS)) if body else (1, 1, 1)
-        kinds = dict(regression=task.kind == "regression", choices=choices)
+        written = class_weights(fields.pop("class_weights", ""), task, sources.labels)
+        kinds = dict(class_weights=written, regression=task.kind == "regression", choices=choices)
         return cls(**kinds, special_counts=counts, **fields)
 
     def __post_init__(self):
@@ -73,8 +77,15 @@ class Finetune(TaskObjective):
         return {"task": 1.0} | ({"lm": self.lm_weight} if self.lm_weight else {})
 
     def weights(self, batch):
-        """Number of real rows."""
-        return dict.fromkeys(self.coefficients, batch["weight"].sum())
+        """Number of real rows; with weights of classes, the sum of theirs in the task."""
+        rows = dict.fromkeys(self.coefficients, batch["weight"].sum())
+        return rows | {"task": self._weights(batch).sum()}
+
+    def _weights(self, batch):
+        """Weight of each row in the task's loss, float32 [B]."""
+        if not self.class_weights:
+            return batch["weight"]
+        return batch["weight"] * jnp.asarray(self.class_weights, jnp.float32)[batch["labels"]]
 
     def logits(self, model, batch, *, train: bool):
         """Logits float32 [B, C]."""
@@ -129,6 +140,8 @@ class Finetune(TaskObjective):
             return {"task": loss}, {"task_loss": (loss, weight)}
         loss, right = cross_entropy(logits_BC, batch["labels"], weights_B)
         metrics = {"task_loss": (loss, weight), "task_accuracy": (right, weight)}
+        if self.class_weights:
+            loss, _ = cross_entropy(logits_BC, batch["labels"], self._weights(batch))
         return {"task": loss}, metrics
 
 

@@ -18,6 +18,7 @@ class Sources:
     body: the model section of the config, with the vocabulary size set.
     counts: counts every token of the corpus, int64 [V]; None without a corpus.
     load: reads a published or trained model (`firth.weights.read.read_model`).
+    labels: those of the task's train split, as indices; None where there are none.
     """
 
     tokenizer: object
@@ -25,6 +26,7 @@ class Sources:
     body: dict = dataclasses.field(default_factory=dict)
     counts: Callable[[], np.ndarray] | None = None
     load: Callable | None = None
+    labels: np.ndarray | None = None
 
 
 class Objective(abc.ABC):

@@ -12,6 +12,7 @@ from firth.planning import here, memory
 from firth.planning.hardware import GIB
 from firth.planning.report import words
 from firth.run.outline import Outline
+from firth.training.efficient.freezing import read_freezing
 
 STEPS = 10  # how many steps are timed
 DAY = 24 * 3600.0
@@ -45,6 +46,12 @@ def announce(config, run, program, mesh, bar) -> None:
         f"all; memory{shared}: {size(state)} for parameters, "
         f"gradients and optimiser, about {size(kept)} for activations{of}"
     )
+    still = read_freezing(config, run.objective.frozen, run.fresh).mask(program.state.params)
+    leaves = zip(*map(jax.tree.leaves, (program.state.params, still)), strict=True)
+    sizes = [(leaf.size, 0 if stop else leaf.size) for leaf, stop in leaves]
+    total, trained = map(sum, zip(*sizes, strict=True))
+    if trained < total:
+        bar.say(f"{trained:,} of {total:,} parameters are trained")
     if room and state + kept > room:
         bar.say(
             "warning: that is more memory than there is. Set a smaller --config.batch_size, "

@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, AxisType
 
 from firth.models.model import bound
 from firth.run.program import check_rows, lay_out
-from firth.training.optim import frozen_patterns, path_mask
+from firth.training.efficient.freezing import read_freezing
 from firth.training.partition import AXES, leaf_path, mesh_sizes
 
 
@@ -117,8 +117,7 @@ def _shard_bytes(leaf) -> int:
 
 def _frozen(outline, params):
     """Tree of bool: is the parameter never trained?"""
-    patterns = frozen_patterns(outline.config.optimizer, outline.objective.frozen)
-    return path_mask(patterns)(params)
+    return read_freezing(outline.config, outline.objective.frozen).mask(params)
 
 
 def _part(path: str) -> str:

@@ -40,12 +40,10 @@ def has_finished(clock, saves, start: int, end: int) -> bool:
     return json.loads(job.all_gather(json.dumps(finished))[0])
 
 
-def already_finished(
-    config, workdir: Path, end: int, steps: int, stopped: bool
-) -> dict[str, float]:
+def already_finished(config, workdir: Path, end: int, steps: int, stopped: str) -> dict[str, float]:
     """Say in one line that a run has finished; returns the last evaluation's metrics.
 
-    `stopped` says that `config.plateau` has ended it.
+    `stopped` says why its policy has ended it, "" where none has.
     """
     field = "epochs" if config.get("epochs") and not config.steps else "steps"
     field = "until" if end < steps else field
@@ -53,9 +51,8 @@ def already_finished(
         return {}
     if stopped:
         log.info(
-            "%s has stopped at step %s, where the held-out loss no longer fell: nothing is left to "
-            "do",
-            *(workdir, f"{end:,}"),
+            "%s has stopped at step %s (%s): nothing is left to do",
+            *(workdir, f"{end:,}", stopped),
         )
         return _logged(workdir, end)
     log.info(

@@ -235,7 +235,8 @@ def _finetuning(config, initial, own) -> Experiment:
         )
         lengths = rows["train"].lengths  # the others have its shapes, and compile no more
     first_dev = next(split for split in splits if split.startswith("dev"))
-    objective = create_objective(config.objective, tokenizer, task, body=spec)
+    gold = splits["train"].labels
+    objective = create_objective(config.objective, tokenizer, task, body=spec, labels=gold)
     model = create_model(spec, objective, num_labels=max(len(task.labels), 1))
     measured, per_epoch = _of_rows(config, task, rows, first_dev, own)
     depth = model.encoder.config.num_layers
@@ -307,7 +308,7 @@ def _initial(saved: Saved | None, objective, spec: dict) -> dict:
 
 
 def create_objective(
-    spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model
+    spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model, labels=None
 ):
     """Build the objective `spec.name` from the other fields of `spec`; see `objective.Sources`.
 
@@ -326,7 +327,9 @@ def create_objective(
     if isinstance(kind.bidirectional, bool | None):  # else its fields decide
         _check_direction(name, kind.bidirectional, body)
     try:
-        objective = kind.from_config(fields, Sources(tokenizer, task, body or {}, counts, load))
+        objective = kind.from_config(
+            fields, Sources(tokenizer, task, body or {}, counts, load, labels)
+        )
     except TypeError as error:
         raise FirthError(f"objective {name!r}: {_misfit(name, error)}") from None
     _check_direction(name, objective.bidirectional, body)

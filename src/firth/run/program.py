@@ -17,8 +17,12 @@ from firth.errors import FirthError
 from firth.models.model import bound
 from firth.run.reduction import compiler_options, over_data
 from firth.training import optim, partition, plateau, recovery
+from firth.training.efficient.freezing import read_freezing
+from firth.training.efficient.lora import read_lora
 from firth.training.state import TrainState
 from firth.training.unfreezing import gradual
+
+FACTORS = 1  # folded into the key of the initial values, for those of LoRA
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,16 +60,19 @@ def lay_out(
     compiling ahead of time. `fresh` holds expressions for parameters that are trained even if the
     config freezes them. `stages` are the first steps of the stages of gradual unfreezing.
     """
-    optimizer = optim.create_optimizer(config.optimizer, objective.frozen, fresh)
+    freezing = read_freezing(config, objective.frozen, fresh)
+    optimizer = optim.create_optimizer(config.optimizer, freezing.patterns, freezing.but)
     optimizer = gradual.by_stages(optimizer, stages) if stages else optimizer
     schedule = gradual.create_staged_schedule(config.schedule, steps, stages)
     window = recovery.read_policy(config).window
-    policy = plateau.create_policy(config)
+    policy, lora = plateau.create_policy(config), read_lora(config)
 
     def init(key):
         tokens = jnp.zeros((1, 8), jnp.int32)
         carry = objective.carry(model, config.batch_size)
         params = model.init(key, tokens)["params"]
+        params = lora.attach(params, jax.random.fold_in(key, FACTORS)) if lora else params
+        freezing.check(optim.named_leaves(params))
         return TrainState.create(params, optimizer, carry, window, policy.init(params))
 
     def heed(state, loss):
@@ -113,8 +120,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     """
     static = config.objective.get("static", False)
     policy, heeding = recovery.read_policy(config), plateau.create_policy(config)
-    patterns = optim.frozen_patterns(config.optimizer, objective.frozen)
-    frozen = optim.path_mask(patterns, but=fresh)
+    frozen = read_freezing(config, objective.frozen, fresh).mask
     gradient = make_gradient(model, objective, frozen, config)
     gradient = over_data(gradient, objective, frozen, config, mesh)
     optimizer = optax.with_extra_args_support(optimizer)

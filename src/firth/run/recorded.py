@@ -33,6 +33,12 @@ ALIKE = {
     "data.choices": ((None, ""),),
     "unfreeze_epochs": ((None, 0.0),),
     "transfer_vocabulary": ((None, False),),
+    "freeze": ((None, ""),),
+    "patience": ((None, 0),),
+    "objective.class_weights": ((None, ""),),
+    "lora.rank": ((None, 0),),
+    "lora.alpha": ((None, 16.0),),
+    "lora.targets": ((None, "attention/(query|value|qkv)(/kernel)?$"),),
 }
 
 # Fields that may grow in a workdir: the run goes on, under the schedule of its whole new length.
@@ -107,8 +113,9 @@ def _goes_on(name: str, old, now) -> bool:
 
 def _free(name: str, config: dict) -> bool:
     """Whether a field may change: not that of an evaluation which the training heeds."""
-    heeded = "plateau.name" in config and _among(name, ("eval",))
-    return _among(name, FREE) and not heeded
+    decides = config.get("patience") and _among(name, ("checkpoint.best", "checkpoint.best_mode"))
+    heeds = "plateau.name" in config or config.get("patience")
+    return _among(name, FREE) and not (decides or (heeds and _among(name, ("eval",))))
 
 
 def _among(name: str, sections) -> bool:

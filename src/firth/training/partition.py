@@ -55,6 +55,7 @@ REPLICATED = (
     r"words/(embedding|filters_\d+_kernel)$",  # characters: some hundred rows, or fewer
     r"(^|/)(step|count|skipped|losses|stage)$",
     r"crf/(transitions|first|last)$",
+    r"(^|/)lora/.+/[ab]$",  # thin
     r"^plateau/\w+$",  # its numbers, beside parameters
 )
 

@@ -28,6 +28,16 @@ class Policy:
 
     metric: str = METRIC
 
+    def heeded(self, best: str) -> str:
+        """The metric that it heeds; `best` is the one that chooses the best checkpoint."""
+        del best
+        return self.metric
+
+    def reason(self, best: str) -> str:
+        """Why it ends a run, in words."""
+        del best
+        return "the held-out loss no longer falls"
+
     def init(self, params) -> dict:
         """The memory at step 0."""
         del params
@@ -211,16 +221,57 @@ class PerplexityDecay(Policy):
         return params, own | dict(factor=factor, perplexity=perplexity)
 
 
+@dataclasses.dataclass(frozen=True)
+class Patience(Policy):
+    """End after `patience` evaluations without a better value of what chooses the best checkpoint.
+
+    The parameters and the rate are left alone (Prechelt 1998, section 2.2, UP with strips of an
+    evaluation). `lower` says that less is better.
+    """
+
+    metric: str = ""
+    patience: int = 3
+    lower: bool = False
+
+    def heeded(self, best):
+        """That of the best checkpoint."""
+        return best
+
+    def reason(self, best):
+        """With the metric and the patience."""
+        times = f"the last {self.patience} evaluations" if self.patience > 1 else "the last one"
+        return f"{best} has not {'fallen' if self.lower else 'risen'} in {times}"
+
+    def init(self, params):
+        """The best value, and how many evaluations ago it was."""
+        del params
+        return dict(
+            stopped=jnp.zeros([], bool),
+            best=jnp.full([], -jnp.inf),
+            since=jnp.zeros([], jnp.int32),
+        )
+
+    def after_evaluation(self, own, params, loss):
+        """See the class. A value that is not finite is no better one."""
+        value = -loss if self.lower else loss
+        better = jnp.isfinite(value) & (value > own["best"])
+        since = jnp.where(better, 0, own["since"] + 1)
+        best = jnp.where(better, value, own["best"])
+        return params, dict(stopped=since >= self.patience, best=best, since=since)
+
+
 POLICIES = {"perplexity": PerplexityDecay, "halving": Halving, "drop": Drop, "nt_asgd": Averaging}
 
 
 def create_policy(config) -> Policy:
-    """The policy of a config's `plateau` section, or one that does nothing without such a section.
+    """The policy of a config's `plateau` section, or of its `patience`; else one that does nothing.
 
     Raises FirthError for an unknown name or field, a number out of range, and a run that is not
     evaluated.
     """
     fields = dict(config.get("plateau", {}))
+    if patience := config.get("patience", 0):
+        return _patience(patience, config, fields)
     if not fields:
         return Policy(metric="")
     name = fields.pop("name", "")
@@ -235,6 +286,19 @@ def create_policy(config) -> Policy:
     if not config.eval.every:
         raise FirthError("eval.every=0, but config.plateau heeds the loss at every evaluation")
     return POLICIES[name](**fields)
+
+
+def _patience(patience: int, config, fields: dict) -> Policy:
+    if patience < 0:
+        raise FirthError(f"patience={patience}: expected a number of evaluations, or 0 for no end")
+    if fields:
+        raise FirthError(f"patience={patience} and plateau.name both end the run; set one of them")
+    if not config.checkpoint.best:
+        raise FirthError(
+            f"patience={patience} heeds the metric that chooses the best checkpoint; set "
+            "checkpoint.best"
+        )
+    return Patience(patience=patience, lower=config.checkpoint.best_mode == "min")
 
 
 def has_stopped(state) -> bool:

@@ -19,6 +19,7 @@ import dataclasses
 import logging
 from pathlib import Path
 
+import jax
 import numpy as np
 import safetensors
 from flax.traverse_util import flatten_dict, unflatten_dict
@@ -34,6 +35,7 @@ from firth.storage.places import instead
 from firth.storage.remote import is_url
 from firth.tokenizers.load import load_tokenizer
 from firth.training.checkpoint import Checkpoints
+from firth.training.efficient.lora import merge
 from firth.training.remote_workdir import download_workdir
 from firth.weights import openai_gpt, tensorflow
 from firth.weights.config import read_config
@@ -325,7 +327,7 @@ def _read_workdir(path: Path, part: str) -> Saved:
             step, params = saves.restore_params()
         finally:
             saves.close()
-    params = to_layout(params, scan=False)
+    params = to_layout(jax.device_get(merge(params)), scan=False)
     if part == "generator":
         own = params["generator"]
         shared = params["encoder"] if generator["tied"] else {}

@@ -49,7 +49,7 @@ def depths(tree):
     """
     numbers, stacked = set(), 0
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        path = leaf_path(path)
+        path = _own(leaf_path(path))
         if path.startswith("encoder/") and (number := re.search(r"/layer_(\d+)/", path)):
             numbers.add(int(number[1]))
         if path.startswith("encoder/") and is_stacked(path):
@@ -62,6 +62,7 @@ def depths(tree):
         )
 
     def depth(path, leaf):
+        path = _own(path)
         if not path.startswith("encoder/") or re.search(r"/(pooler|final_norm)/", path):
             return 0
         if is_stacked(path):
@@ -70,3 +71,8 @@ def depths(tree):
         return layers - int(number[1]) if number else layers + 1
 
     return map_with_path(depth, tree)
+
+
+def _own(path: str) -> str:
+    """The path of a parameter; that of a factor of LoRA is the path of its kernel."""
+    return path.removeprefix("lora/")

@@ -1,0 +1,1 @@
+"""What labels count in a loss."""
