@@ -4,8 +4,8 @@
 
 Takes every product of the compiled step, loops multiplied out, runs each distinct one as an XLA
 program of its own on the same threads, operands in the order of axes that they have in the step,
-and adds up the times. Prints the sum, the step's time, their ratio, and the longest products. Each time is
-the least of some rounds, which other work on the machine disturbs less than their median.
+and adds up the times. Prints the sum, the step's time, their ratio, and the longest products. Each
+time is the least of some rounds, which other work on the machine disturbs less than their median.
 """
 
 import argparse
