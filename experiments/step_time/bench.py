@@ -56,12 +56,17 @@ def described(recipe, length, vocab):
 
 def firth_side(recipe, batch, length, vocab):
     """A function that runs one training step, on fixed clean tokens."""
-    import numpy as np
-
     config, spec, objective = described(recipe, length, vocab)
     config.accumulate = 1
+    return step_of(config, spec, objective, rows_of(batch, length, vocab))
+
+
+def rows_of(batch, length, vocab):
+    """A batch of fixed clean tokens, with all that any objective reads."""
+    import numpy as np
+
     tokens = inputs(batch, length, vocab)
-    rows = {
+    return {
         "tokens": tokens,
         "segments": (np.arange(length) >= length // 2).astype(np.int32) + 0 * tokens,
         "mask": np.ones_like(tokens, bool),
@@ -69,7 +74,6 @@ def firth_side(recipe, batch, length, vocab):
         "example": np.arange(batch, dtype=np.uint32),
         "copy": np.zeros(batch, np.uint32),
     }
-    return step_of(config, spec, objective, rows)
 
 
 def program_of(config, spec, objective, rows):

@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from firth.errors import FirthError
 from firth.layers import cudnn, fused
+from firth.layers.affine import dot_general
 from firth.layers.dropout import Dropout
 
 RESIDUALS = fused.RESIDUALS  # for policies of `jax.checkpoint`: what the backward pass needs
@@ -230,7 +231,13 @@ class MultiHeadAttention(nn.Module):
         H, K = self.num_heads, D // self.num_heads
 
         def project(name, x):
-            return nn.Dense(D, dtype=self.dtype, kernel_init=self.kernel_init, name=name)(x)
+            return nn.Dense(
+                D,
+                dtype=self.dtype,
+                kernel_init=self.kernel_init,
+                dot_general=dot_general,
+                name=name,
+            )(x)
 
         q_BLHK = project("query", x_BLD).reshape(B, L, H, K)
         k_BMHK = project("key", x_BLD).reshape(B, L, H, K)

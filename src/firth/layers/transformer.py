@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from firth.errors import FirthError
 from firth.layers import cudnn
+from firth.layers.affine import dot_general
 from firth.layers.attention import RESIDUALS, MultiHeadAttention, check_cudnn
 from firth.layers.dropout import Dropout
 
@@ -121,6 +122,7 @@ def dense(
         dtype=config.dtype,
         use_bias=config.bias if bias is None else bias,
         kernel_init=init or initializer(config),
+        dot_general=dot_general,
         name=name,
     )
 

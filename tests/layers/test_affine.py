@@ -1,0 +1,49 @@
+"""Tests for the products of rows with a kernel."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from firth.layers.affine import dot_general
+
+DIMENSIONS = (((2,), (0,)), ((), ()))
+
+
+def case(features, width=5, dtype="float32"):
+    """Rows [2, 3, width], a kernel, and the gradient of their product."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = (2, 3, width), (width, features), (2, 3, features)
+    return [jax.random.normal(key, shape, dtype) for key, shape in zip(keys, shapes, strict=True)]
+
+
+@pytest.mark.parametrize("features", [1, 4, 5, 7])
+def test_a_product_and_its_gradients_are_numpys(features):
+    x, kernel, gradient = case(features)
+    value, pull = jax.vjp(lambda x, kernel: dot_general(x, kernel, DIMENSIONS), x, kernel)
+    dx, dkernel = jax.jit(pull)(gradient)
+    x, kernel, gradient = (np.asarray(each, np.float64) for each in (x, kernel, gradient))
+    np.testing.assert_allclose(value, x @ kernel, atol=1e-5)
+    np.testing.assert_allclose(dx, gradient @ kernel.T, atol=1e-5)
+    np.testing.assert_allclose(dkernel, np.einsum("bld,blf->df", x, gradient), atol=1e-5)
+
+
+def test_gradients_have_the_operands_dtype():
+    x, kernel, gradient = case(4, dtype="bfloat16")
+    value, pull = jax.vjp(lambda x, kernel: dot_general(x, kernel, DIMENSIONS), x, kernel)
+    assert {each.dtype for each in (value, *pull(gradient))} == {jnp.dtype("bfloat16")}
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="other devices keep JAX's own rule")
+@pytest.mark.parametrize("width, features", [(64, 128), (128, 64), (64, 64)])
+def test_on_a_cpu_the_first_factor_has_its_rows_last(width, features):
+    x, kernel, gradient = case(features, width)
+
+    def kernel_gradient(x, gradient):
+        return jax.vjp(lambda kernel: dot_general(x, kernel, DIMENSIONS), kernel)[1](gradient)
+
+    text = jax.jit(kernel_gradient).lower(x, gradient).compile().as_text()
+    axes = r"lhs_contracting_dims=\{\d\}, rhs_contracting_dims=\{\d\}"
+    assert re.findall(axes, text) == ["lhs_contracting_dims={1}, rhs_contracting_dims={0}"]
