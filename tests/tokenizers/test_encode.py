@@ -1,6 +1,7 @@
 # ruff: noqa: RUF001  (characters that look like others are what these tests are about)
 """Texts as tokens, against transformers, sentencepiece and the BERT code in plain Python."""
 
+import itertools
 import json
 import random
 import shutil
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from helpers.texts import ODD_TEXTS, SENTENCES, assert_same, random_texts
 
+from firth.tokenizers import sentencepiece
 from firth.tokenizers.load import load_tokenizer
 
 
@@ -170,6 +172,26 @@ def test_a_flat_encoding_folds_as_any_other(shared_data):
     ids = [encoded.ids.tolist() for encoded in tokenizer.encode(texts)]
     assert lengths.tolist() == [len(row) for row in ids]
     assert flat.tolist() == [number for row in ids for number in row]
+
+
+def test_folding_alone_is_folding_with_spans():
+    """The fast way against the one that goes character by character."""
+    rng = random.Random(0)
+    letters = ["``", "''", "`", "'", "Σ", "ς", "İ", "ﬁ", "é", "e\u0301\u0316", "A", "\uac01", "㎭"]
+    letters += [chr(rng.randrange(0x20, 0x3000)) for _ in range(300)]
+    for choice in itertools.product((False, True), repeat=3):
+        folding = sentencepiece._Folding(*choice)
+        for _ in range(1000):
+            text = "".join(rng.choices(letters[:13], k=4) + rng.choices(letters, k=4))
+            assert folding.fold(text) == folding(text)[0]
+
+
+def test_words_are_encoded_as_texts(shared_data):
+    tokenizer = load_tokenizer(shared_data("vocabs/xlnet-base-cased-spiece.model"))
+    for words in (["na\u00efve", "", "vase", "''66''"], ["a  vase", "b"], []):
+        found, expected = tokenizer.encode_words(words), tokenizer.encode_flat(words)
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_offsets_and_words_point_into_the_text(shared_data):

@@ -58,10 +58,16 @@ class _Folding:
         return folded, [*((b, e) for _, b, e in characters), (len(text), len(text))]
 
     def fold(self, text: str) -> str:
-        """The folded text alone."""
-        if self._keeps_places(text):
-            return text.lower() if self.lowercase else text
-        return self(text)[0]
+        """The folded text alone, the same as from a call but several times faster."""
+        if self.quotes and ("``" in text or "''" in text):
+            text = text.replace("``", '"').replace("''", '"')
+        if self.strip_accents and not text.isascii():
+            # NFKD of a whole text may reorder combining marks, but none of them stays.
+            decomposed = unicodedata.normalize("NFKD", text)
+            text = "".join([c for c in decomposed if not unicodedata.combining(c)])
+        if self.lowercase:  # "Σ" alone becomes "σ", at the end of a word "ς"
+            text = "".join(map(str.lower, text)) if "Σ" in text else text.lower()
+        return text
 
     def _keeps_places(self, text: str) -> bool:
         """Whether every character of the text becomes one."""
@@ -117,6 +123,12 @@ class PieceTokenizer(Tokenizer):
         ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
         totals = np.concatenate(([0], np.cumsum(lengths)))
         return flat, np.diff(totals[ends], prepend=0)
+
+    def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """See `Tokenizer.encode_words`."""
+        if any(" " in word for word in words):
+            return self.encode_flat(words)
+        return flatten(self._model.encode(list(map(self._folding.fold, words)), out_type=int))
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """See `Tokenizer.decode`."""

@@ -7,16 +7,19 @@ then takes table look-ups and one gather.
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from firth.tokenizers.base import Encoding, Tokenizer
+from firth.tokenizers.word_table import WordTable
 
-_WORD_COST = 250  # bytes of an entry besides its letters: string, dict slot, ids, offsets
+_WORD_COST = 120  # bytes of an entry besides its letters: key, slots, ids, offsets
+_CHARACTERS_AT_ONCE = 1 << 19  # of text, so that the arrays stay in the processor's caches
 _WORDS_AT_ONCE = 256
 _LONE = re.compile(r" [^\s]*\S\Z")  # a word that a lone space begins
-_MARK = "\ud800"  # a lone surrogate: no valid text contains one
+_SPACE = ord(" ")
 
 
 class CachedTokenizer:
@@ -31,52 +34,49 @@ class CachedTokenizer:
         self._clear()
 
     def _clear(self) -> None:
-        self._numbers = _Numbers()
+        self._table = WordTable()
         self._cost = 0
         self._ids = np.zeros(0, np.int32)  # the ids of all cached words, one after another
-        self._starts = np.zeros(0, np.int64)  # of each word in _ids
-        self._lengths = np.zeros(0, np.int64)
+        self._starts = np.zeros(1, np.int64)  # of each word in _ids; word 0 is no word
+        self._lengths = np.zeros(1, np.int64)
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The ids of all texts, int32 [sum of n], and the number n of each, int64 [texts]."""
         if self.tokenizer.chunks is None:
             return self.tokenizer.encode_flat(texts)
-        places, lengths, _, _ = self._look_up(texts)
-        return self._ids[places], lengths
-
-    def _look_up(self, texts: Sequence[str]) -> tuple:
-        """Where the tokens of texts are in the cache, which gets the words that it lacks.
-
-        (places int64 [sum of n] in `_ids`, tokens of each text, words of each text as lists, tokens
-        of each word).
-        """
         if self._cost > self.memory:
             self._clear()
-        rows = list(map(_CUTS[self.tokenizer.chunks], texts))
-        words = list(itertools.chain.from_iterable(rows))
-        ends_of_rows = np.cumsum([len(row) for row in rows], dtype=np.int64)
-        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
-        self._add_words()
+        ids, lengths = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+        for cut in _cuts(texts, self.tokenizer.chunks):
+            places, of_texts, _ = self._place(self._number(cut), cut.counts)
+            ids.append(self._ids[places])
+            lengths.append(of_texts)
+        return np.concatenate(ids), np.concatenate(lengths)
+
+    def _number(self, cut: "_Cut") -> np.ndarray:
+        """The number of each word of a cut text; the cache gets the words that it lacks."""
+        numbers, new = self._table.number(cut.text, cut.begins, cut.ends)
+        if new:
+            ids, lengths = self._encode_words([w.decode("utf-8", "surrogatepass") for w in new])
+            starts = len(self._ids) + np.cumsum(lengths) - lengths
+            self._ids = np.concatenate((self._ids, ids))
+            self._starts = np.concatenate((self._starts, starts))
+            self._lengths = np.concatenate((self._lengths, lengths))
+            self._cost += sum(map(len, new)) + _WORD_COST * len(new)
+        return numbers
+
+    def _place(self, numbers: np.ndarray, counts: np.ndarray) -> tuple:
+        """Where the tokens of texts are in the cache, from the numbers of their words.
+
+        (places int64 [sum of n] in `_ids`, tokens of each text, tokens of each word).
+        """
         lengths = self._lengths[numbers]
         ends = np.cumsum(lengths)
         # Token t of the result is word w's (t - start of w in the result)th.
         shifts = self._starts[numbers] - (ends - lengths)
         places = np.repeat(shifts, lengths) + np.arange(lengths.sum())
-        of_rows = np.diff(np.concatenate(([0], ends))[ends_of_rows], prepend=0)
-        return places, of_rows, rows, lengths
-
-    def _add_words(self) -> None:
-        """Encode the words that are not in the cache."""
-        words = self._numbers.new
-        if not words:
-            return
-        self._numbers.new = []
-        ids, lengths = self._encode_words(words)
-        starts = len(self._ids) + np.cumsum(lengths) - lengths
-        self._ids = np.concatenate((self._ids, ids))
-        self._starts = np.concatenate((self._starts, starts))
-        self._lengths = np.concatenate((self._lengths, lengths))
-        self._cost += sum(map(len, words)) + _WORD_COST * len(words)
+        of_rows = np.diff(np.concatenate(([0], ends))[np.cumsum(counts)], prepend=0)
+        return places, of_rows, lengths
 
     def _encode_words(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
         return self.tokenizer.encode_words(words)
@@ -96,13 +96,13 @@ class SpanTokenizer(CachedTokenizer):
         """
         if self.tokenizer.chunks is None:
             return _flat(self.tokenizer.encode(texts))
-        places, lengths, rows, of_words = self._look_up(texts)
-        gap = self.tokenizer.chunks == "words"  # the space between two words is in neither
-        sizes = np.fromiter((len(w) + gap for row in rows for w in row), np.int64, len(of_words))
-        counts = np.fromiter(map(len, rows), np.int64, len(rows))
-        begins = np.cumsum(sizes) - sizes
-        first = np.cumsum(counts) - counts
-        begins -= np.repeat(begins[first], counts)
+        if self._cost > self.memory:
+            self._clear()
+        cut = _cut(texts, self.tokenizer.chunks)
+        places, lengths, of_words = self._place(self._number(cut), cut.counts)
+        begins = _characters_before(cut.text)[cut.begins]
+        first = np.cumsum(cut.counts) - cut.counts
+        begins -= np.repeat(begins[first], cut.counts)
         spans = self._spans[places] + np.repeat(begins, of_words)[:, None]
         return self._ids[places], spans.astype(np.int32), lengths
 
@@ -143,27 +143,56 @@ def _flat(encodings: Sequence[Encoding]) -> tuple[np.ndarray, np.ndarray, np.nda
     return ids, spans, lengths
 
 
-class _Numbers(dict):
-    """Word -> its number; an unknown word gets the next number and goes on the list `new`."""
+class _Cut(NamedTuple):
+    """Texts cut into words.
 
-    def __init__(self):
-        self.new = []
+    text: all texts in UTF-8. begins, ends: int64 [words], the bytes of each word, in order.
+    counts: int64 [texts], the number of words of each text, at least 1.
+    """
 
-    def __missing__(self, word: str) -> int:
-        self.new.append(word)
-        self[word] = number = len(self)
-        return number
-
-
-def _words(text: str) -> list[str]:
-    return text.split(" ")
+    text: bytes
+    begins: np.ndarray
+    ends: np.ndarray
+    counts: np.ndarray
 
 
-def _spaced_words(text: str) -> list[str]:
-    """Words with the space before them, as in byte-level BPE."""
-    if "  " in text:  # the pipeline's rules need the whole run of spaces
-        return [text]
-    return text.replace(" ", _MARK + " ").split(_MARK)
+def _cuts(texts: Sequence[str], chunks: str) -> Iterator[_Cut]:
+    """Cut texts into words, some texts at a time."""
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    borders = np.flatnonzero(np.diff(np.cumsum(sizes) // _CHARACTERS_AT_ONCE)) + 1
+    for begin, end in itertools.pairwise([0, *borders, len(texts)]):
+        yield _cut(texts[begin:end], chunks)
 
 
-_CUTS = {"words": _words, "spaced words": _spaced_words}
+def _cut(texts: Sequence[str], chunks: str) -> _Cut:
+    """Cut texts where `Tokenizer.chunks` says.
+
+    For "spaced words", of byte-level BPE, a word has the space before it. A text with a run of
+    spaces stays whole, since the pipeline's rules need the whole run.
+    """
+    spaced = chunks == "spaced words"
+    codes = [text.encode("utf-8", "surrogatepass") for text in texts]
+    counts = [1 if spaced and b"  " in code else 1 + code.count(b" ") for code in codes]
+    counts = np.array(counts, np.int64)
+    text = b"".join(codes)
+    text_ends = np.cumsum(np.fromiter(map(len, codes), np.int64, len(codes)))
+    text_begins = np.concatenate(([0], text_ends))[:-1]
+    spaces = np.flatnonzero(np.frombuffer(text, np.uint8) == _SPACE)
+    if spaced:
+        owners = np.searchsorted(text_ends, spaces, side="right")
+        spaces = spaces[counts[owners] > 1]
+    # The first word of a text begins with it and the last one ends with it.
+    begins, ends = (np.empty(counts.sum(), np.int64) for _ in range(2))
+    last = np.cumsum(counts) - 1
+    inner = np.ones(len(ends), bool)
+    inner[last] = False
+    ends[last], ends[inner] = text_ends, spaces
+    inner = np.roll(inner, 1)
+    begins[~inner], begins[inner] = text_begins, spaces + (not spaced)
+    return _Cut(text, begins, ends, counts)
+
+
+def _characters_before(text: bytes) -> np.ndarray:
+    """How many characters begin before each byte and before the end, int64 [bytes + 1]."""
+    begins = np.frombuffer(text, np.uint8) & 0xC0 != 0x80
+    return np.concatenate(([0], np.cumsum(begins)))

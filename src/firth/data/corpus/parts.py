@@ -5,6 +5,7 @@ order. It loads the parts of an earlier, interrupted run and makes the others.
 """
 
 import concurrent.futures
+import gc
 import io
 import itertools
 import multiprocessing
@@ -186,6 +187,8 @@ def _begin_worker(tokenizer: Tokenizer, options: Options) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the other processes use the other cores
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Encoding makes many lists and no cycles; looking for some took a sixth of a worker's time.
+    gc.set_threshold(1 << 20)
     _state[:] = [CachedTokenizer(tokenizer), options]
 
 

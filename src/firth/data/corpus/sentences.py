@@ -38,13 +38,14 @@ _STARTERS = _set(
     this those though through thus to two under until we what when where which while who why with
     you your"""
 )
-_STOP = re.compile(  # begins with one set of characters, which makes the search fast
-    r"(?P<all>(?P<stop>[.!?…。！？｡।॥؟]+[\"'”’»)\]」』）]*)(?:\[\w+\])*)"
-    r"(?:\s+[\"'“‘«(\[]*(?P<next>\w*))?"
+_STOP = re.compile(  # begins with one set, without a "+", which makes the search twice as fast
+    r"(?P<all>(?P<stop>[.!?…。！？｡।॥؟][.!?…。！？｡।॥؟]*+[\"'”’»)\]」』）]*+)(?>(?:\[\w+\])*))"
+    r"(?!\s+[\"'“‘«(\[]*[a-z])(?:\s+[\"'“‘«(\[]*(?P<next>\w*))?"
 )
-_IDEOGRAPHIC = re.compile("[。！？｡]")  # stops that end a sentence without white space
+_IDEOGRAPHIC = frozenset("。！？｡")  # stops that end a sentence without white space
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")  # one letter, or letters with stops between
 _LONGEST_ABBREVIATION = 16  # characters before a stop that the rules look at
+_ENDINGS = frozenset(word[-4:] for word in _RUNS_ON | _BEFORE_NUMBER | _MAY_END if len(word) > 3)
 
 
 def split_sentences(line: str) -> list[str]:
@@ -56,14 +57,18 @@ def split_sentences(line: str) -> list[str]:
     line = line.strip()
     sentences, begin = [], 0
     for match in _STOP.finditer(line):
-        stop, following = match["stop"], match["next"]
-        if following is None and not _IDEOGRAPHIC.search(stop):
+        stop, following = match.group("stop", "next")
+        if following is None and _IDEOGRAPHIC.isdisjoint(stop):
             continue
         if following and following[0].islower():
             continue
-        before = line[max(begin, match.start() - _LONGEST_ABBREVIATION) : match.start()]
-        if stop == "." and not _ends_sentence(before, following):
-            continue
+        if stop == ".":
+            start = match.start()
+            letters = line[max(begin, start - 4) : start]  # most stops follow a common long word
+            if len(letters) < 4 or not letters.isalpha() or letters.lower() in _ENDINGS:
+                before = line[max(begin, start - _LONGEST_ABBREVIATION) : start]
+                if not _ends_sentence(before, following):
+                    continue
         end = match.end("all")
         sentences.append(line[begin:end])
         begin = end
