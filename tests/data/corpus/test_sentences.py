@@ -31,7 +31,7 @@ from firth.data.corpus.sentences import split_sentences
         "He came on Jan. 5 with J. A. Smith et al. from Rome.| A dog came too.",
         "We met Capt. Smith, approx. 5 of us.| Captains came.| Prof. Captain left.",
         "wait.... a vase.[1] a 花瓶。。 b 花瓶。[1] c",
-        "花.。|瓶 é.  ñ.| Ñ.",
+        "花.。|瓶 é.  vasé.| Ñ.",
         "It was he . He left .".replace(" . ", " .| "),  # tokenised text
     ],
 )
