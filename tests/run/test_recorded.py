@@ -77,7 +77,8 @@ def test_what_older_fine_tuning_lacks_is_off_in_it(name, begun):
     with before.unlocked():
         for field in LATER & set(before.keys()):
             del before[field]
-        before.objective.pop("class_weights", None)
+        if name == "finetune.py":
+            del before.objective.class_weights
     recorded.record(before, begun)
     recorded.record(config, begun)
     with pytest.raises(FirthError, match=r"lora\.rank: 0 there, 8 now"):
