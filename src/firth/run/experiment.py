@@ -229,10 +229,8 @@ def _finetuning(config, initial, own) -> Experiment:
             tokenised = tokenise_choices(*texts, *reading, examples.labels)
         else:
             tokenised = tokenise(examples, *reading)
-        rows[split], truncated[split] = (
-            Buckets(tokenised, lengths, config.seed),
-            tokenised.truncated,
-        )
+        rows[split] = Buckets(tokenised, lengths, config.seed)
+        truncated[split] = tokenised.truncated
         lengths = rows["train"].lengths  # the others have its shapes, and compile no more
     first_dev = next(split for split in splits if split.startswith("dev"))
     gold = splits["train"].labels
