@@ -2,12 +2,15 @@
 
     python experiments/pods/run.py                      # goes on where results.jsonl ends
     python experiments/pods/run.py --only bert.py:large --table
+    python experiments/pods/run.py --stale              # also cells of another code or compiler
 
 Needs libtpu (pip install 'firth[tpu]') and no TPU. A line of results.jsonl is a cell: a recipe, a
-slice, fields that were set, and the report of `firth.planning.compiler.compiled`.
+slice, fields that were set, and the report of `firth.planning.compiler.compiled`. `commit` is the
+newest one that changed Firth or its recipes. The last line of a cell counts.
 """
 
 import argparse
+import importlib.metadata
 import json
 import subprocess
 import time
@@ -21,29 +24,30 @@ from firth.planning.compiler import compiled
 
 RESULTS = Path(__file__).parent / "results.jsonl"
 
-# (recipe, slice, {field: value}); what the paper used is in README.md.
+# (recipe, slice, {field: value}); what the paper used is in README.md. The cells whose kernels are
+# the newest come first.
 PAPERS = (
-    ("bert.py:base", "v5e:4x4", {}),
-    ("electra.py:base", "v5e:4x4", {}),
+    ("xlnet.py:base", "v5e:4x4", {}),
+    ("modernbert.py:base", "v6e:16x16", {}),
+    ("gpt2.py:base", "v5e:8x8", {}),
+    ("gpt.py:base", "v5e:2x4", {}),
+    ("transformer_xl.py:wt103", "v5e:2x2", {}),
+    ("distilbert.py:base", "v5e:2x4", {"accumulate": 20}),
+    ("albert.py:large", "v5e:16x16", {}),
+    ("albert.py:xlarge", "v5p:4x4x8", {}),
+    ("albert.py:xxlarge", "v5p:8x8x8", {}),
     ("xlnet.py:large", "v5p:8x8x8", {}),
+    ("modernbert.py:large", "v6e:16x16", {}),
+    ("albert.py:base", "v5e:8x8", {}),
+    ("bert.py:base", "v5e:4x4", {}),
     ("bert.py:large", "v5e:8x8", {}),
     ("bert.py:base,length=512", "v5e:4x4", {}),
     ("bert.py:large,length=512", "v5e:8x8", {}),
     ("electra.py:small", "v5e:1x1", {}),
+    ("electra.py:base", "v5e:4x4", {}),
     ("electra.py:large", "v5p:4x4x4", {}),
     ("roberta.py:base", "v5p:8x8x8", {}),
     ("roberta.py:large", "v5p:8x8x8", {}),
-    ("albert.py:base", "v5e:8x8", {}),
-    ("albert.py:large", "v5e:16x16", {}),
-    ("albert.py:xlarge", "v5p:4x4x8", {}),
-    ("albert.py:xxlarge", "v5p:8x8x8", {}),
-    ("distilbert.py:base", "v5e:2x4", {"accumulate": 20}),
-    ("modernbert.py:base", "v6e:16x16", {}),
-    ("modernbert.py:large", "v6e:16x16", {}),
-    ("xlnet.py:base", "v5e:4x4", {}),
-    ("transformer_xl.py:wt103", "v5e:2x2", {}),
-    ("gpt.py:base", "v5e:2x4", {}),
-    ("gpt2.py:base", "v5e:8x8", {}),
 )
 # Weak scaling of BERT-large with 16 rows of 512 tokens on every chip, every layer by itself: a loop
 # over layers copies what it keeps for the backward pass, and sums no gradient before its end. Sums
@@ -72,7 +76,31 @@ SLICES = tuple(
         ("v6e:16x16", 256),
     )
 )
-CELLS = (*PAPERS[:3], *SCALING, *PAPERS[3:], *SLICES)
+# Base bodies with kernels of their own, on one chip, every layer by itself.
+KERNELS = tuple(
+    (name, "v5e:1x1", {"batch_size": rows} | UNROLLED)
+    for name, rows in (("modernbert.py:base", 8), ("xlnet.py:base", 16), ("gpt2.py:base", 8))
+)
+# The lineage: the networks before BERT, on one chip, as their recipes have them.
+LINEAGE = tuple(
+    (name, "v5e:1x1", {})
+    for name in (
+        "lstm.py:small",
+        "lstm.py:medium",
+        "rnn.py:small",
+        "feedforward.py:small",
+        "awd_lstm.py:medium",
+        "melis.py:10m_d1",
+        "rhn.py:medium",
+        "char_lstm.py:small",
+        "char_cnn_lstm.py:small",
+        "elmo.py:small",
+        "elmo.py:original",
+        "transformer_xl.py:ptb",
+        "ulmfit.py:pretrain",
+    )
+)
+CELLS = (*KERNELS, *LINEAGE, *PAPERS[:5], *SLICES, *PAPERS[5:], *SCALING)
 
 
 def key(cell) -> str:
@@ -86,6 +114,13 @@ def done() -> dict[str, dict]:
     if not RESULTS.exists():
         return {}
     return {line["cell"]: line for line in map(json.loads, RESULTS.read_text().splitlines())}
+
+
+def code() -> str:
+    """The newest commit that changed Firth or its recipes."""
+    log = ["git", "log", "-1", "--format=%h", "--", "src", "configs"]
+    found = subprocess.run(log, capture_output=True, text=True, check=True, cwd=RESULTS.parents[2])
+    return found.stdout.strip()
 
 
 def compile_cell(cell) -> dict:
@@ -135,17 +170,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help="cells whose name holds this")
     parser.add_argument("--table", action="store_true", help="only print what there is")
+    parser.add_argument("--stale", action="store_true", help="again, where code or libtpu changed")
     args = parser.parse_args()
     cells = [cell for cell in CELLS if not args.only or args.only in key(cell)]
     jax.config.update("jax_platforms", "cpu")
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    made_by = {"commit": code(), "libtpu": importlib.metadata.version("libtpu")}
     for cell in [] if args.table else cells:
-        if key(cell) in done():
+        last = done().get(key(cell))
+        if last and not (args.stale and any(last.get(k) != v for k, v in made_by.items())):
             continue
         started = time.strftime("%Y-%m-%d %H:%M")
-        line = {"cell": key(cell), "at": started, "commit": commit, **compile_cell(cell)}
+        line = {"cell": key(cell), "at": started, **made_by, **compile_cell(cell)}
         with RESULTS.open("a") as file:
             file.write(json.dumps(line) + "\n")
         print(
