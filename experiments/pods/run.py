@@ -137,12 +137,12 @@ def table(results: dict[str, dict]) -> str:
     """The results in Markdown."""
     rows = [
         "| recipe, slice | rows a chip | memory | MFU predicted (roofline) | bound | ms a step | "
-        "run: hours, USD | CPU s to compile |",
-        "|---|---|---|---|---|---|---|---|",
+        "run: hours, USD | CPU s to compile | commit |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, one in results.items():
         if "error" in one:
-            rows.append(f"| {name} | {one['error']} |||||||")
+            rows.append(f"| {name} | {one['error']} ||||||| {one['commit']} |")
             continue
         with_, kept = "", one
         if not one["fits"]:
@@ -150,7 +150,7 @@ def table(results: dict[str, dict]) -> str:
             if not kept:
                 rows.append(
                     f"| {name} | {one['rows_a_chip']:g} | {one['over'] / 2**30:.1f} GiB too "
-                    f"much ||||| {one['compile_cpu_seconds']} |"
+                    f"much ||||| {one['compile_cpu_seconds']} | {one['commit']} |"
                 )
                 continue
             with_ = ", with " + ", ".join(f"{k}={v}" for k, v in kept["changes"].items())
@@ -160,7 +160,7 @@ def table(results: dict[str, dict]) -> str:
             f"{memory['total'] / 2**30:.1f} of {memory['hbm'] / 2**30:g} GiB | "
             f"{kept['mfu']:.1%} ({kept['mfu_at_most']:.1%}) | {kept['bound']} | "
             f"{1e3 * seconds['step']:.1f} | {kept['hours']:,.1f}, {kept['usd']:,.0f} | "
-            f"{kept['compile_cpu_seconds']:.0f} |"
+            f"{kept['compile_cpu_seconds']:.0f} | {one['commit']} |"
         )
     return "\n".join(rows)
 
@@ -189,7 +189,8 @@ def main():
             else f"{key(cell)}: {line['error']}",
             flush=True,
         )
-    print(table({name: one for name, one in done().items() if not args.only or args.only in name}))
+    newest = done()
+    print(table({key(cell): newest[key(cell)] for cell in cells if key(cell) in newest}))
 
 
 if __name__ == "__main__":
