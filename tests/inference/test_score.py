@@ -16,6 +16,8 @@ import firth
 from firth import cli
 from firth.data.corpus.stream import Stream
 from firth.errors import FirthError
+from firth.inference.language.masked import _units
+from firth.inference.language.row_scores import ROWS
 from firth.inference.score import _overlapping, score, score_stream, score_texts
 from firth.models.model import bound, create
 from firth.objectives.clm import CausalLM
@@ -33,6 +35,10 @@ def made(tmp_path_factory, kind):
     if kind == "causal":
         ends = dict(eos_token_id=None, bos_token_id=None)
         model = make_model(directory, "gpt2", "tanh", vocab_size=size, n_positions=40, **ends)
+    elif kind == "discriminator":
+        model = make_model(
+            directory, "electra", "projected", "ElectraForPreTraining", vocab_size=size
+        )
     elif kind == "permutation":
         model = make_xlnet(directory, vocab_size=size)
     else:
@@ -41,7 +47,7 @@ def made(tmp_path_factory, kind):
     return directory, model
 
 
-@pytest.fixture(scope="module", params=["causal", "permutation", "pseudo"])
+@pytest.fixture(scope="module", params=["causal", "permutation", "pseudo", "discriminator"])
 def model(request, torch, tmp_path_factory):
     return request.param, *made(tmp_path_factory, request.param)
 
@@ -56,6 +62,10 @@ def expected_of(torch, kind, model, tokenizer, ids):
     values = []
     for i, number in enumerate(ids):
         with torch.no_grad():
+            if kind == "discriminator":
+                row = torch.tensor([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
+                values.append(float(-model(row).logits[0, 1 + i].double().exp().log1p()))
+                continue
             if kind == "causal":
                 given = torch.tensor([[tokenizer.end_id, *ids[:i]]])
                 logits = model(given).logits[0, -1]
@@ -91,6 +101,51 @@ def test_every_token_as_in_transformers(torch, model):
         np.testing.assert_allclose(found.total, found.log_probs.sum(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("text", ["cats ran , dogs", "aa fishing abc", "catss"])
+def test_later_pieces_of_a_word_are_masked_with_it(torch, text, tmp_path_factory):
+    """Each token alone in transformers, with all pieces after it in its word hidden too."""
+    directory, theirs = made(tmp_path_factory, "pseudo")
+    encoder = firth.load(directory)
+    tokenizer = encoder.tokenizer
+    ids = tokenizer.encode([text])[0].ids.tolist()
+    pieces = [token.startswith("##") for token in map(tokenizer.token, ids)]
+    assert any(pieces)
+    values = []
+    for i, number in enumerate(ids):
+        row = [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        row[1 + i] = tokenizer.mask_id
+        for later in range(i + 1, len(ids)):
+            if not pieces[later]:
+                break
+            row[1 + later] = tokenizer.mask_id
+        with torch.no_grad():
+            logits = theirs(torch.tensor([row])).logits[0, 1 + i]
+        values.append(float(logits.log_softmax(-1)[number]))
+    [within], [alone] = score(encoder, [text], within_word=True), score(encoder, [text])
+    np.testing.assert_allclose(within.log_probs, values, atol=1e-5)
+    assert np.abs(within.log_probs - alone.log_probs).max() > 1e-3
+
+
+def test_only_masked_models_mask_within_words(model):
+    kind, directory, _ = model
+    if kind == "pseudo":
+        return
+    with pytest.raises(FirthError, match=f"gives {kind} scores, for which no pieces are masked"):
+        score(firth.load(directory), ["cats"], within_word=True)
+
+
+def test_an_input_that_texts_share_is_computed_once(torch, tmp_path_factory):
+    """The same text, and texts that differ in the masked token alone, however many they are."""
+    encoder = firth.load(made(tmp_path_factory, "pseudo")[0])
+    texts = [f"the {word} sat" for word in ("cat", "dog", "fish", "cat", "mat", "food")]
+    rows = [ROWS["pseudo"](encoder, e.ids, e.words, False) for e in encoder.tokenizer.encode(texts)]
+    units = _units(rows, encoder.tokenizer.mask_id, False)
+    # "the [MASK] sat" with five targets, two at a time; two other places of five different texts
+    assert len(units) == 3 + 5 * 2 and max(len(wanted) for _, _, wanted in units) == 2
+    for text, found in zip(texts, score(encoder, texts), strict=True):
+        np.testing.assert_allclose(found.log_probs, score(encoder, [text])[0].log_probs, atol=1e-5)
+
+
 def test_a_stream_of_texts(torch, model):
     """11 tokens are read as 0 to 6, 3 to 9 and 5 to 11; each counts where it has the most text."""
     kind, directory, theirs = model
@@ -99,8 +154,8 @@ def test_a_stream_of_texts(torch, model):
     ended = [np.append(text, encoder.tokenizer.end_id) for text in texts]
     starts = np.concatenate([np.arange(len(text)) == 0 for text in ended])
     stream = Stream(np.concatenate(ended), starts)
-    if kind == "causal":
-        with pytest.raises(FirthError, match="is causal"):
+    if kind in ("causal", "discriminator"):
+        with pytest.raises(FirthError, match=f"is (a )?{kind}"):
             score_texts(encoder, stream, 6)
         return
     parts = {0: [(0, 0, 3)], 2: [(0, 0, 4), (3, 4, 7), (5, 7, 11)], 3: [(0, 0, 1)]}
@@ -194,7 +249,7 @@ def test_bad_texts(content, reason, torch, tmp_path, tmp_path_factory, capsys):
 def test_a_model_that_predicts_no_tokens(torch, tmp_path):
     make_bert(tmp_path / "m", "BertModel", vocab_size=len(WORDS))
     add_tokenizer(tmp_path / "m")
-    with pytest.raises(FirthError, match="no head that predicts tokens"):
+    with pytest.raises(FirthError, match="no head that scores tokens"):
         score(firth.load(tmp_path / "m"), ["cat"])
 
 

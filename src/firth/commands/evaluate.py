@@ -25,7 +25,7 @@ from firth.storage.remote import is_url
 
 OF_RUNS = ("workdir", "step")
 OF_MIXTURES = ("tune", "cache", "neural_cache", "dynamic", "window", "ends")
-OF_PAIRS = ("pairs", "only")
+OF_PAIRS = ("pairs", "only", "within_word", "end")
 
 
 def main(argv: list[str]) -> int:
@@ -65,8 +65,22 @@ def main(argv: list[str]) -> int:
     )
     add("--pairs", type=names, help="with --models: .jsonl files of sentence_good, sentence_bad")
     add("--only", help="with --pairs: a .json file of the pairs that count, {UID: [pairID, ...]}")
+    add(
+        "--within-word",
+        action="store_true",
+        help="with --pairs: masked models also mask the later pieces of a word",
+    )
+    add(
+        "--end",
+        action="store_true",
+        help="with --pairs: causal models also score the end of a sentence",
+    )
     add("--label", help="column of the label, a name or number (found by the column's name)")
-    add("--output", help="a .csv, .tsv or .jsonl file for the rows with their predictions")
+    add(
+        "--output",
+        help="a .csv, .tsv or .jsonl file for the rows with their predictions; with --pairs a "
+        ".jsonl of the pairs with their scores, or a .json, .csv or .tsv of the table",
+    )
     add_texts(parser)
     args, changes = parser.parse_with_fields(argv)
     given = [name for name, value in vars(args).items() if value != parser.get_default(name)]
@@ -136,8 +150,9 @@ def _compare(args, given: list[str], changes: list[str]):
 
 
 def _judge(args, given: list[str], changes: list[str]):
-    from firth.inference.language.minimal_pairs import judge, read_pairs, table, totals
+    from firth.inference.language.minimal_pairs import read_pairs, sentences, totals
     from firth.inference.language.models import load_model, short_names
+    from firth.inference.language.pair_tables import as_json, check_suffix, judge, table, written
     from firth.inference.score import kind_of
     from firth.progress import Progress
     from firth.storage.local import write_bytes
@@ -145,30 +160,41 @@ def _judge(args, given: list[str], changes: list[str]):
     own = (*OF_PAIRS, "models", "json", "output", "batch_size")
     if changes or [name for name in given if name not in own]:
         raise FirthError(
-            "--pairs goes with --models and, if wanted, --only, --output, --batch-size and --json"
+            "--pairs goes with --models and, if wanted, --only, --within-word, --end, --output, "
+            "--batch-size and --json"
         )
     output = check_output(args.output) if args.output else None
+    if output:
+        check_suffix(output.suffix)
+    names = short_names(args.models)
     pairs, found, scores = read_pairs(args.pairs, args.only), {}, {}
-    for source, name in zip(args.models, short_names(args.models), strict=True):
-        model = load_model(source)
-        bar = Progress(len(pairs), 0, name)
+    count = sentences(pairs)
+    models = {name: load_model(source) for name, source in zip(names, args.models, strict=True)}
+    kinds = {name: kind_of(model) for name, model in models.items()}
+    for option, kind, word in (("within_word", "pseudo", "masked"), ("end", "causal", "causal")):
+        if getattr(args, option) and kind not in kinds.values():
+            raise FirthError(
+                f"--{option.replace('_', '-')} is for {word} models, and --models has none"
+            )
+    for name, model in models.items():
+        within_word = args.within_word and kinds[name] == "pseudo"
+        bar = Progress(count, 0, name)
         try:
-            scores[name] = totals(model, pairs, args.batch_size, bar)
+            scores[name] = totals(
+                model,
+                pairs,
+                args.batch_size,
+                bar,
+                within_word=within_word,
+                end=args.end and kinds[name] == "causal",
+            )
         finally:
             bar.close()
-        found[name] = judge(pairs, scores[name], kind_of(model) == "pseudo")
+        kind = kinds[name] + ", within words" * within_word
+        found[name] = judge(pairs, scores[name], kind)
     if output:
-        lines = [
-            dataclasses.asdict(pair)
-            | {"scores": {name: list(row[number]) for name, row in scores.items()}}
-            for number, pair in enumerate(pairs)
-        ]
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        write_bytes(output, text.encode())
-    if args.json:
-        print(json.dumps({name: dataclasses.asdict(row) for name, row in found.items()}))
-    else:
-        print(table(found))
+        write_bytes(output, written(output.suffix, found, pairs, scores).encode())
+    print(as_json(found) if args.json else table(found))
 
 
 def _measure_file(args, parser):

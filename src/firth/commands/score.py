@@ -39,6 +39,11 @@ def main(argv: list[str]) -> int:
     add("--output", required=True, help="the .jsonl file to write, - for stdout: one object a text")
     add("--end", action="store_true", help="score the end-of-text token as well (causal models)")
     add(
+        "--within-word",
+        action="store_true",
+        help="with a token also mask the later pieces of its word (masked models)",
+    )
+    add(
         "--batch-size",
         type=positive,
         default=BATCH_SIZE,
@@ -57,7 +62,14 @@ def main(argv: list[str]) -> int:
     bar = Progress(rows, 0, "score", quiet=rows is None)
     for window in _windows(read_plain_lines(args.input, args.errors), WINDOW * args.batch_size):
         names, texts = zip(*window, strict=True)
-        scored = score(encoder, texts, end=args.end, batch_size=args.batch_size, names=names)
+        scored = score(
+            encoder,
+            texts,
+            end=args.end,
+            within_word=args.within_word,
+            batch_size=args.batch_size,
+            names=names,
+        )
         for text, one in zip(texts, scored, strict=True):
             values = [round(float(value), 6) for value in one.log_probs]
             record = dict(text=text, kind=one.kind, total=round(one.total, 6))
@@ -76,7 +88,7 @@ def main(argv: list[str]) -> int:
     mean = -total / count
     print(
         f"{args.output}: {len(lines):,} texts, {count:,} tokens, {mean:.4f} nats a token, "
-        f"{kind} perplexity {math.exp(mean):,.2f}",
+        + (kind if kind == "discriminator" else f"{kind} perplexity {math.exp(mean):,.2f}"),
         file=sys.stderr if output == STREAM else sys.stdout,
     )
     return 0

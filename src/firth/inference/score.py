@@ -5,28 +5,27 @@ firth score --model DIR --input sentences.txt --output scores.jsonl
 A causal model gives log p(token | tokens before it), starting after an end-of-text token. XLNet
 gives the same with the left-to-right factorization order. A masked model gives
 pseudo-log-likelihoods: it masks each token in turn and predicts it from all others (Salazar et al.
-2020, section 2). ELMo gives the mean of its two directions. B rows, L length, D hidden size, V
-vocabulary.
+2020, section 2). ELMo gives the mean of its two directions. A discriminator, such as ELECTRA's,
+gives log P(the token is the original). B rows, L length, D hidden size, V vocabulary.
 """
 
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
 
 from firth.data.corpus.stream import Stream
 from firth.errors import FirthError
-from firth.inference.batching import ROW, computed, repeat_first, token_batches
 from firth.inference.characters.both_ways import score_both_ways, vocabulary
 from firth.inference.characters.elmo import ElmoEncoder
 from firth.inference.encoder import Encoder
 from firth.inference.inputs import check_direction
+from firth.inference.language.masked import masked_scores
 from firth.inference.language.ngram import NgramLM
+from firth.inference.language.row_scores import ROWS, Row, row_scores
 from firth.models.model import bound
 from firth.objectives.clm import next_word_losses
-from firth.objectives.losses import log_loss
 
 BATCH_SIZE = 32  # rows of 32 tokens at a time, each with logits over the whole vocabulary
 
@@ -36,8 +35,9 @@ class Scored:
     """The scores of one text, in nats.
 
     tokens: the n scored tokens as strings. ids: their ids. log_probs: float32 [n].
-    kind: "causal", "permutation", "bidirectional" (the mean of two directions), or "pseudo" (whose
-    sum is not the text's log-probability).
+    kind: "causal", "permutation", "bidirectional" (the mean of two directions), "pseudo" (whose
+    sum is not the text's log-probability), or "discriminator" (whose values are of no token among
+    others: log P(original)).
     """
 
     tokens: tuple[str, ...]
@@ -59,6 +59,7 @@ def score(
     texts: Sequence[str],
     *,
     end: bool = False,
+    within_word: bool = False,
     batch_size: int = BATCH_SIZE,
     names: Sequence[str] | None = None,
 ) -> list[Scored]:
@@ -68,6 +69,9 @@ def score(
       encoder: a model with a head that predicts tokens.
       texts: strings.
       end: also score the end-of-text token after the text (causal models only).
+      within_word: with a token also mask the later pieces of its word (masked models only), so
+        that no piece is told by those after it (Kauf and Ivanova 2023, "PLL-word-l2r"). A word is
+        what `firth.tokenizers.base.Encoding.words` numbers.
       batch_size: rows of 32 tokens computed at a time, or as many tokens in other rows.
       names: the names of the texts in errors; by default "text 0" and so on.
 
@@ -77,6 +81,11 @@ def score(
     """
     kind = kind_of(encoder)
     tokenizer = tokenizer_of(encoder)
+    if within_word and kind != "pseudo":
+        source = encoder.source if isinstance(encoder, NgramLM) else encoder.saved.source
+        raise FirthError(
+            f"{source} gives {kind} scores, for which no pieces are masked; leave --within-word out"
+        )
     if isinstance(encoder, NgramLM):
         ends = [tokenizer.end_id] * end
         ids = [[*encoded.ids.tolist(), *ends] for encoded in tokenizer.encode(texts)]
@@ -98,15 +107,18 @@ def score(
             for row, values in zip(ids, score_both_ways(encoder, ids, batch_size), strict=True)
         ]
     names = names or [f"text {i}" for i in range(len(texts))]
-    make = {"causal": _causal_rows, "permutation": _plain_rows, "pseudo": _masked_rows}[kind]
-    rows = [make(encoder, encoded.ids, end) for encoded in tokenizer.encode(texts)]
+    make = ROWS[kind]
+    rows = [make(encoder, encoded.ids, encoded.words, end) for encoded in tokenizer.encode(texts)]
     for name, row in zip(names, rows, strict=True):
         if len(row.tokens) > encoder.max_length:
             raise FirthError(
                 f"{name} has {len(row.tokens)} tokens with special ones, but the model has "
                 f"{encoder.max_length} positions; shorten it"
             )
-    log_probs = _log_probs(encoder, kind, rows, batch_size)
+    if kind == "pseudo":
+        log_probs = masked_scores(encoder, rows, batch_size, within_word)
+    else:
+        log_probs = row_scores(encoder, kind, rows, batch_size)
     return [
         Scored(tuple(map(tokenizer.token, row.ids)), tuple(row.ids), values, kind)
         for row, values in zip(rows, log_probs, strict=True)
@@ -132,81 +144,12 @@ def kind_of(encoder: Encoder | NgramLM) -> str:
         return "permutation"
     if "mlm" in heads:
         return "pseudo"
+    if "rtd" in heads:
+        return "discriminator"
     raise FirthError(
-        f"{encoder.saved.source} has no head that predicts tokens (lm or mlm); it has "
+        f"{encoder.saved.source} has no head that scores tokens (lm, mlm or rtd); it has "
         f"{', '.join(encoder.saved.heads) or 'none'}"
     )
-
-
-@dataclass(frozen=True)
-class _Row:
-    """tokens: the model's input, list of int. places: the positions that predict `ids`."""
-
-    tokens: list[int]
-    places: list[int]
-    ids: list[int]
-
-
-def _causal_rows(encoder: Encoder, ids, end: bool) -> _Row:
-    ids, begin = ids.tolist(), encoder.tokenizer.end_id
-    if begin is None:
-        raise FirthError(
-            f"the tokenizer in {encoder.saved.source} has no end-of-text token, but the first "
-            "token of a text is predicted from it"
-        )
-    scored = ids + [begin] * end
-    return _Row([begin, *ids], list(range(len(scored))), scored)
-
-
-def _plain_rows(encoder: Encoder, ids, end: bool) -> _Row:
-    del encoder, end
-    return _Row(ids.tolist(), list(range(len(ids))), ids.tolist())
-
-
-def _masked_rows(encoder: Encoder, ids, end: bool) -> _Row:
-    del end
-    if encoder.tokenizer.mask_id is None:
-        raise FirthError(f"the tokenizer in {encoder.saved.source} has no mask token")
-    template = encoder.template
-    first = len(template.before)
-    places = list(range(first, first + len(ids)))
-    return _Row([*template.before, *ids.tolist(), *template.after], places, ids.tolist())
-
-
-def _log_probs(encoder: Encoder, kind: str, rows: list[_Row], batch_size: int) -> list:
-    """The log-probabilities float32 [n] of every row."""
-    log_probs = [np.zeros(len(row.ids), np.float32) for row in rows]
-    # A unit of work is a row or, for pseudo-log-likelihoods, the place of a token to mask in it.
-    pseudo = kind == "pseudo"
-    units = [(n, i) for n, row in enumerate(rows) for i in range(len(row.ids) if pseudo else 1)]
-    units = [(n, i) for n, i in units if rows[n].ids]
-    if not units:
-        return log_probs
-    sizes = [len(rows[n].tokens) for n, _ in units]
-    mask_id = encoder.tokenizer.mask_id
-    predict = encoder.program(("score", kind, mask_id), lambda: _predictor(encoder, kind, mask_id))
-
-    def start(batch):
-        chosen = [units[i] for i in batch.members]
-        numbers, line_of = np.unique([n for n, _ in chosen], return_inverse=True)
-        some = [rows[n] for n in numbers]
-        tokenised = [(np.array(row.tokens, np.int32), len(row.tokens)) for row in some]
-        tokens_RL, _, mask_RL = encoder.pad(tokenised, batch.length)
-        targets_RL = np.zeros_like(tokens_RL)
-        for line, row in enumerate(some):
-            targets_RL[line, row.places] = row.ids
-        places_B = np.array([rows[n].places[i] for n, i in chosen], np.int32)
-        arrays = tokens_RL[line_of], mask_RL[line_of], targets_RL[line_of], places_B
-        return chosen, predict(encoder.params, *repeat_first(arrays, batch.rows))
-
-    batches = token_batches(sizes, batch_size * ROW, encoder.max_length)
-    for chosen, values in computed(map(start, batches)):
-        for (number, i), value in zip(chosen, values, strict=False):
-            if pseudo:
-                log_probs[number][i] = value[0]
-            else:
-                log_probs[number][:] = value[rows[number].places]
-    return log_probs
 
 
 def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -> np.ndarray:
@@ -232,8 +175,8 @@ def score_stream(encoder: Encoder, tokens_T, window: int, batch_size: int = 8) -
     for begin in range(0, max(len(tokens_T) - half, 1), window - half):
         known = half if begin else 0  # tokens at the front that an earlier window has scored
         ids = text[begin + 1 + known : begin + window + 1]
-        rows.append(_Row(text[begin : begin + window], [*range(known, known + len(ids))], ids))
-    scores = np.concatenate(_log_probs(encoder, "causal", rows, batch_size))
+        rows.append(Row(text[begin : begin + window], [*range(known, known + len(ids))], ids))
+    scores = np.concatenate(row_scores(encoder, "causal", rows, batch_size))
     return scores.astype(np.float64)
 
 
@@ -243,7 +186,8 @@ def score_texts(encoder: Encoder, stream: Stream, window: int, batch_size: int =
     Each text is read by itself, between the special tokens of the model. A text of more tokens than
     `window`, or than the model has places for, is read in windows that overlap by half, and a token
     is scored in the one that has the most of the text on both its sides. The ends of texts have no
-    scores: NaN. Raises FirthError for a causal model, and for a window of less than 2 tokens.
+    scores: NaN. Raises FirthError for a causal model, for a discriminator, whose values are no
+    probabilities of tokens, and for a window of less than 2 tokens.
     """
     kind = kind_of(encoder)
     if kind == "causal":
@@ -256,20 +200,28 @@ def score_texts(encoder: Encoder, stream: Stream, window: int, batch_size: int =
         for span, scores in zip(spans, found, strict=True):
             scores_T[span] = scores
         return scores_T
-    make = {"permutation": _plain_rows, "pseudo": _masked_rows}[kind]
-    special = len(make(encoder, np.zeros(1, np.int32), False).tokens) - 1
+    if kind == "discriminator":
+        raise FirthError(
+            f"{encoder.saved.source} is a discriminator, which gives tokens no probabilities; "
+            "expected a model that predicts them"
+        )
+    special = len(ROWS[kind](encoder, np.zeros(1, np.int32), None, False).tokens) - 1
     if window < 2:
         raise FirthError(f"window={window}: expected at least 2 tokens")
     window = min(window, encoder.max_length - special)
     rows, places = [], []
     for begin, end in itertools.pairwise(borders):
         for first, low, high in _overlapping(end - 1 - begin, window):
-            row = make(encoder, stream.tokens[begin + first : end - 1][:window], False)
+            ids = stream.tokens[begin + first : end - 1][:window]
+            row = ROWS[kind](encoder, ids, None, False)
             own = slice(low - first, high - first)
-            rows.append(_Row(row.tokens, row.places[own], row.ids[own]))
+            rows.append(Row(row.tokens, row.places[own], row.ids[own]))
             places.append(np.arange(begin + low, begin + high))
     if rows:
-        found = _log_probs(encoder, kind, rows, batch_size)
+        if kind == "pseudo":
+            found = masked_scores(encoder, rows, batch_size)
+        else:
+            found = row_scores(encoder, kind, rows, batch_size)
         scores_T[np.concatenate(places)] = np.concatenate(found)
     return scores_T
 
@@ -323,27 +275,3 @@ def _remembering(encoder: Encoder, tokens_T, window: int) -> np.ndarray:
         found.append(log_probs_1L)
     found = [np.asarray(log_probs_1L[0], np.float64) for log_probs_1L in found]
     return np.concatenate(found)[: len(tokens_T)] if found else np.zeros(0)
-
-
-def _predictor(encoder: Encoder, kind: str, mask_id: int | None):
-    """(params, tokens, mask, targets, places) -> log-probabilities [B, L], or [B, 1]."""
-
-    def predict(model, tokens_BL, mask_BL, targets_BL, places_B):
-        body = model.encoder
-        if kind == "causal":
-            return -next_word_losses(model, body(tokens_BL, None, mask_BL).last, targets_BL)[0]
-        if kind == "permutation":
-            order_BL = jnp.broadcast_to(jnp.arange(tokens_BL.shape[1]), tokens_BL.shape)
-            none_BL = jnp.zeros_like(tokens_BL)
-            logits = model.lm(
-                body.two_streams(tokens_BL, none_BL, mask_BL, order_BL, order_BL, train=False)[1]
-            )
-        else:
-            rows_B = jnp.arange(len(tokens_BL))
-            tokens_BL = tokens_BL.at[rows_B, places_B].set(mask_id)
-            hidden_BLD = body(tokens_BL, None, mask_BL).last
-            logits = model.mlm(hidden_BLD[rows_B, places_B][:, None])
-            targets_BL = targets_BL[rows_B, places_B][:, None]
-        return -log_loss(logits, targets_BL)[0]
-
-    return bound(encoder.model, predict)

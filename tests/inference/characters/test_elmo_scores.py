@@ -85,7 +85,9 @@ def test_minimal_pairs(torch, place, capsys):
     assert cli.main(["evaluate", *argv]) == 0
     sums = np.array([[expected(torch, encoder, text).sum() for text in pair] for pair in pairs])
     right = (sums[:, 0] > sums[:, 1]) + 0.5 * (sums[:, 0] == sums[:, 1])
-    assert json.loads(capsys.readouterr().out)["elmo"]["mean"] == pytest.approx(right.mean())
+    found = json.loads(capsys.readouterr().out)["elmo"]
+    assert found["total"]["share"] == pytest.approx(right.mean())
+    assert found["kind"] == "bidirectional"
 
 
 def test_without_a_softmax_it_predicts_no_word(place):

@@ -10,7 +10,7 @@ import pytest
 import firth
 from firth import cli
 from firth.errors import FirthError
-from firth.inference.language.minimal_pairs import Pair, judge, read_pairs, table, totals
+from firth.inference.language.minimal_pairs import Pair, read_pairs, sentences, totals
 from firth.inference.language.models import load_model
 from firth.models.model import create
 from firth.tokenizers.load import train_tokenizer
@@ -67,6 +67,7 @@ BLIMP = rows_of(
     ("one", "binding", "1", "c", "d"),
     ("two", "binding", "0", "e", "f"),
     ("three", "islands", "0", "g", "h"),
+    ("four", "s-selection", "0", "i", "j"),
 )
 
 
@@ -76,7 +77,8 @@ def test_pairs_of_a_file(tmp_path):
     (tmp_path / "own.csv").write_text("sentence_bad,sentence_good\nbad,good\n")
     paths = [str(tmp_path / name) for name in ("blimp.jsonl.gz", "own.csv")]
     pairs = read_pairs(paths)
-    assert pairs[0] == Pair("a", "b", "one", "binding") and len(pairs) == 5
+    assert pairs[0] == Pair("a", "b", "one", "binding") and len(pairs) == 6
+    assert pairs[4].phenomenon == "argument_structure"  # as in the paper
     assert pairs[-1] == Pair("good", "bad", "own", "own")
 
 
@@ -86,7 +88,7 @@ def test_only_some_of_them_count(tmp_path):
     only.write_bytes(gzip.compress(json.dumps({"one": [1], "three": ["0"]}).encode()))
     pairs = read_pairs([str(tmp_path / "b.jsonl")], str(only))
     assert [pair.good for pair in pairs] == ["c", "g"]
-    only.write_text('{"one": [1, 2], "four": [0]}')
+    only.write_text('{"one": [1, 2], "five": [0]}')
     with pytest.raises(FirthError, match=r"lists 2 pairs that .*b\.jsonl does not have, such as"):
         read_pairs([str(tmp_path / "b.jsonl")], str(only))
 
@@ -100,22 +102,6 @@ def test_a_list_that_is_none(tmp_path, text, said):
     (tmp_path / "only.json").write_text(text)
     with pytest.raises(FirthError, match=said):
         read_pairs([str(tmp_path / "b.jsonl")], str(tmp_path / "only.json"))
-
-
-def test_shares_are_means_over_paradigms():
-    kinds = [("one", "binding")] * 4 + [("two", "binding"), ("three", "islands")]
-    pairs = [Pair("", "", *kind) for kind in kinds]
-    good = np.array([1.0, 0, 0, 0, 1, 0])
-    bad = np.array([0.0, 1, 1, 0, 0, 1])
-    found = judge(pairs, np.stack([good, bad], axis=1))
-    assert found.paradigms == {"one": 0.375, "three": 0.0, "two": 1.0}
-    assert found.phenomena == {"binding": 0.6875, "islands": 0.0}
-    assert found.mean == pytest.approx(1.375 / 3) and found.ties == pytest.approx(1 / 6)
-    shown = table({"kn": found, "bert": judge(pairs, np.stack([bad, good], axis=1), True)})
-    lines = [line.split() for line in shown.splitlines()]
-    assert lines[0] == ["kn", "bert", "*"] and lines[1] == ["binding", "68.8", "31.2"]
-    assert lines[3] == ["mean", "of", "3", "paradigms", "45.8", "54.2"]
-    assert "6 pairs; guessing has 50.0" in shown and "pseudo-log-likelihood" in shown
 
 
 def test_a_model_of_frequencies_ties_on_another_order(place):
@@ -142,9 +128,63 @@ def test_every_kind_of_model_scores_them(place, capsys, name):
         own = [scored.total for scored in firth.inference.score.score(model, texts)]
         np.testing.assert_allclose(line["scores"][name], own, rtol=1e-5)
     good, bad = np.array([line["scores"][name] for line in lines]).T
-    assert found["mean"] == ((good > bad).sum() + 0.5 * (good == bad).sum()) / 3
-    assert found["ties"] == (good == bad).mean() >= 1 / 3
-    assert found["pseudo"] == (name == "bert")
+    total = found["total"]
+    assert total["share"] == ((good > bad).sum() + 0.5 * (good == bad).sum()) / 3
+    assert total["ties"] == (good == bad).sum() >= 1 and total["pairs"] == 3
+    assert found["kind"] == ("pseudo" if name == "bert" else "causal")
+
+
+def test_a_sentence_is_scored_once(place):
+    """In whatever pair it is, however many of them a chunk has."""
+    pairs = [Pair(good, bad, "o", "o") for good, _ in PAIRS for _, bad in PAIRS] * 2
+    shown = []
+
+    class Bar:
+        def update(self, count, unit):
+            shown.append((count, unit))
+
+    found = totals(load_model(place / "rnn"), pairs, progress=Bar())
+    assert shown == [(5, "sentences")] and sentences(pairs) == 5
+    np.testing.assert_array_equal(found[:9], found[9:])
+    for column in (0, 1):
+        own = [
+            scored.total
+            for scored in firth.inference.score.score(
+                load_model(place / "rnn"), [texts[column] for texts in PAIRS]
+            )
+        ]
+        rows = found[:9, column].reshape(3, 3)
+        np.testing.assert_allclose(rows[:, 0] if column == 0 else rows[0], own, rtol=1e-5)
+
+
+def test_ends_and_words_where_a_model_has_them(place, capsys):
+    """In one command a masked model masks whole words and a causal one scores the ends."""
+    argv = ["evaluate", f"--models={place}/rnn,{place}/bert", f"--pairs={place}/pairs.jsonl"]
+    output = place / "options.jsonl"
+    assert cli.main([*argv, f"--output={output}", "--end", "--within-word", "--json"]) == 0
+    kinds = {name: one["kind"] for name, one in json.loads(capsys.readouterr().out).items()}
+    assert kinds == {"rnn": "causal", "bert": "pseudo, within words"}
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    options = {"rnn": dict(end=True), "bert": dict(within_word=True)}
+    for name, option in options.items():
+        model = load_model(place / name)
+        for line, texts in zip(lines, PAIRS, strict=True):
+            own = [one.total for one in firth.inference.score.score(model, texts, **option)]
+            np.testing.assert_allclose(line["scores"][name], own, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "said"),
+    [
+        ("rnn", "--within-word", "--within-word is for masked models, and --models has none"),
+        ("bert", "--end", "--end is for causal models, and --models has none"),
+        ("rnn", "--output=table.txt", "--output ends in .txt; expected .jsonl for the pairs"),
+    ],
+)
+def test_options_that_fit_no_model(place, capsys, name, option, said):
+    argv = ["evaluate", f"--models={place}/{name}", f"--pairs={place}/pairs.jsonl", option]
+    assert cli.main(argv) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_a_sentence_that_is_too_long_is_named(place, tmp_path):
