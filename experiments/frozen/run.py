@@ -12,11 +12,13 @@ Writes results.jsonl, results.md and layers.png into the workdir.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 CHOICES = (
     "embeddings",
     "second_to_last",
@@ -120,7 +122,8 @@ def scores(run: Run, args) -> dict:
         fields = run.fields | {"seeds": args.seeds, "checkpoint.keep": 1}
         argv = [f"--config.{name}={value}" for name, value in fields.items()]
         command = ["train", f"--config={run.recipe}", f"--workdir={folder}", *argv]
-        subprocess.run([sys.executable, "-m", "firth", *command], check=True)
+        if code := subprocess.run([sys.executable, "-m", "firth", *command], env=OWN).returncode:
+            sys.exit(code)
     summary = json.loads((folder / "summary.json").read_text())
     found = {split: summary.get(f"{split}/{run.metric}") for split in ("dev", "test")}
     return {split: value for split, value in found.items() if value}

@@ -1,4 +1,4 @@
-"""The comparison of experiments/frozen: its runs have recipes that exist, its tables what it got."""
+"""The comparison of experiments/frozen: every run has a recipe; tables show what runs got."""
 
 import argparse
 import importlib.util

@@ -56,6 +56,8 @@ def test_contexts_and_strides():
     assert stride_of("sentence", 9) is None and stride_of("document", 9) == 9
     with pytest.raises(FirthError, match=r"data\.context='text': expected sentence or document"):
         stride_of("text")
+    with pytest.raises(FirthError, match=r"model\.feature_context='text'"):
+        stride_of("text", field="model.feature_context")
     with pytest.raises(FirthError, match=r"data\.stride=-1: expected 0"):
         stride_of("document", -1)
 

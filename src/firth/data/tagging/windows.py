@@ -27,13 +27,14 @@ class Rows(NamedTuple):
     own: np.ndarray
 
 
-def stride_of(context: str, stride: int = 0) -> int | None:
+def stride_of(context: str, stride: int = 0, field: str = "data.context") -> int | None:
     """The stride of `data.tagging.rows.in_pieces`; None for rows of a sentence each.
 
-    Raises FirthError for a context that is none of CONTEXTS, and a negative stride.
+    Raises FirthError, naming `field`, for a context that is none of CONTEXTS, and for a negative
+    stride.
     """
     if context not in CONTEXTS:
-        raise FirthError(f"data.context={context!r}: expected {' or '.join(CONTEXTS)}")
+        raise FirthError(f"{field}={context!r}: expected {' or '.join(CONTEXTS)}")
     if stride < 0:
         raise FirthError(f"data.stride={stride}: expected 0 (half a row) or more")
     return stride if context == "document" else None

@@ -37,7 +37,8 @@ class Features:
 
     def __init__(self, source: str, layers: str = "last", context: str = "sentence"):
         self.saved: Saved = read_model(source)
-        self.tokenizer, self._stride = self.saved.tokenizer(), stride_of(context)
+        self.tokenizer = self.saved.tokenizer()
+        self._stride = stride_of(context, field="model.feature_context")
         self.model = self.saved.model(())
         config = self.model.encoder.config
         if self.tokenizer is None:
