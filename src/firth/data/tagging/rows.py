@@ -149,13 +149,13 @@ class TagBuckets(Buckets):
     holds, [W, ...]. W is L.
     """
 
-    def __init__(self, rows: TaggedRows, firsts: bool, seed: int = 0):
-        """Args: rows; firsts, whether the place of a word's first token is told; seed."""
+    def __init__(self, rows: TaggedRows, firsts: bool, seed: int = 0, lengths=None):
+        """Args: rows; firsts, whether the place of a word's first token is told; as `Buckets`."""
         sizes = np.diff(rows.offsets).astype(np.int32)
         flat = Tokenised(
             rows.tokens, rows.offsets, sizes, None, rows.length, rows.pad_id, truncated=0
         )
-        super().__init__(flat, seed=seed)
+        super().__init__(flat, lengths, seed)
         arrays = dict(rows.more)
         arrays |= {"first": rows.first} if firsts else {}
         arrays |= {} if rows.labels is None else {"labels": rows.labels}

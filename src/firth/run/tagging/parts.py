@@ -92,7 +92,9 @@ class Tagged(Parts):
             labels = np.array([numbers[tag] for tag in sentences.tags], np.int32)
             rows = dataclasses.replace(rows, more=more, labels=labels)
             self.words[split] = rows.words
-            found[split] = TagBuckets(rows, spec["family"] != "tagger", seed)
+            # all splits have the shapes of train, so that the others compile no more of them
+            lengths = found["train"].lengths if found else None
+            found[split] = TagBuckets(rows, spec["family"] != "tagger", seed, lengths)
         return found
 
     def _rare(self, ids: np.ndarray) -> np.ndarray:
