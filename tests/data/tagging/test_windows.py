@@ -77,11 +77,15 @@ def test_pieces_of_rows_are_those_of_the_document(store, tmp_path):
     assert whole.tokens[: whole.offsets[1]].tolist() == shown
     assert whole.more["begins"].tolist() == [True, False, True, True, False, True]
     room = int(max(sizes[:2].sum(), sizes[2], sizes[3:5].sum())) + 2
-    rows = in_pieces(sentences, tokenizer, room, ROLES, 1)
-    assert np.diff(rows.offsets).max() <= room and rows.words[-1] == 6
-    number = np.repeat(np.arange(len(rows.words) - 1), np.diff(rows.words))
-    found = rows.tokens[rows.offsets[number] + rows.first]
-    np.testing.assert_array_equal(found, flat[starts[:-1]])
+    before = False
+    for length in range(room, room + 12):
+        rows = in_pieces(sentences, tokenizer, length, ROLES, 1)
+        assert np.diff(rows.offsets).max() <= length and rows.words[-1] == 6
+        number = np.repeat(np.arange(len(rows.words) - 1), np.diff(rows.words))
+        found = rows.tokens[rows.offsets[number] + rows.first]
+        np.testing.assert_array_equal(found, flat[starts[:-1]])
+        before |= bool((rows.first[rows.words[:-1]] > 1).any())
+    assert before, "no row shows words before its own"
     view = TagBuckets(whole, firsts=True)
     (batch,) = view.sequential(2)
     own = batch["tokens"][np.arange(2)[:, None], batch["first"]][batch["word_mask"]]
