@@ -5,8 +5,9 @@
     firth evaluate --model runs/ner --data eng.testb
     firth predict --model runs/ner --input sentences.txt --output tagged.tsv
 
-Arguments: `tagger.py[:SIZE][,crf=true][,init=DIR][,features=DIR]`. Sizes: `tiny` (50 wide, for
-trying things out), `small` (100) and `paper` (200 in each direction, word vectors of 100).
+Arguments: `tagger.py[:SIZE][,crf=true][,init=DIR][,features=DIR[,layers=CHOICE]][,context=document]
+[,length=N]`. Sizes: `tiny` (50 wide, for trying things out), `small` (100) and `paper` (200 in each
+direction, word vectors of 100).
 
 Files have a word a line and an empty line after each sentence (plain, .gz or .xz): .conllu is
 Universal Dependencies, .tsv has tabs, any other ending white space between its columns, as
@@ -15,10 +16,18 @@ and the last, or form and upos, are the default. Tags of entities may be IOB1, B
 they are read as BIO. Without data.dev, data.dev_fraction of train is the dev split.
 
 `features=DIR` adds the frozen vectors of a published or trained encoder to each word's own
-(`minilm`, a workdir, hf:org/name); they are computed once and stay in the workdir. With
-model.embedding_size=0 and model.filters=0 they stand alone. `init=DIR` is another thing: it
-fine-tunes that encoder itself, reading each word by its first piece, by BERT's settings.
-data.vectors is a file of word vectors (.vec, .txt, .bin) to start from.
+(`minilm`, a workdir, hf:org/name); they are computed once and stay in the workdir, or in
+data.feature_folder, where runs share them. `layers` is last, second_to_last, embeddings,
+sum_last_four, concat_last_four, sum_all (sums have learnt weights; Devlin et al. 2019, table 7) or
+the number of a layer, 0 being the embeddings. With model.embedding_size=0 and model.filters=0 they
+stand alone. `init=DIR` is another thing: it fine-tunes that encoder itself, reading each word by
+its first piece, by BERT's settings. data.vectors is a file of word vectors (.vec, .txt, .bin) to
+start from.
+
+`context=document` fills the encoder's rows with neighbouring sentences of the same document
+(-DOCSTART- of CoNLL-2003, `# newdoc` of CoNLL-U; without such the file is one). Rows overlap, each
+begins data.stride pieces after the last (0: half a row), and a word is tagged where it has the most
+context.
 
 Measured: accuracy, and of entities precision, recall and F1 as conlleval counts them. The baseline
 gives each word its most frequent tag in train: entity F1 .64 on the dev set of CoNLL-2003, .54 on
@@ -43,12 +52,27 @@ SIZES = {"tiny": (50, 50, 16, 16), "small": (100, 100, 30, 30), "paper": (200, 1
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, size="paper", crf=False, init="", features="", length=0)
+    arg = parse_arg(
+        arg,
+        size="paper",
+        crf=False,
+        init="",
+        features="",
+        layers="last",
+        context="sentence",
+        length=0,
+    )
     if arg.size not in SIZES:
         raise FirthError(f"tagger.py: size={arg.size!r} is unknown{suggest(arg.size, SIZES)}")
     if arg.init and arg.features:
         raise FirthError(
             "tagger.py: init fine-tunes an encoder, features keeps it frozen; give one of them"
+        )
+    if arg.layers != "last" and not arg.features:
+        raise FirthError(f"tagger.py: layers={arg.layers} chooses among those of features=DIR")
+    if arg.context != "sentence" and not (arg.init or arg.features):
+        raise FirthError(
+            f"tagger.py: context={arg.context} is an encoder's; give init=DIR or features=DIR"
         )
     width, words, characters, filters = SIZES[arg.size]
     c = common.run(
@@ -79,7 +103,8 @@ def get_config(arg=None):
             filter_width=3,  # characters
             word_length=24,  # bytes of a word that count, its two ends included
             features=arg.features,  # an encoder whose frozen vectors are read beside these
-            feature_layer=0,  # of the encoder, from 1; 0: the last
+            feature_layers=arg.layers,  # of the encoder: a choice, or a number from 0
+            feature_context=arg.context,  # in which the encoder reads: sentence or document
             num_layers=1,
             hidden_size=width,  # of each direction
             cell="lstm",  # or "elman"
@@ -102,6 +127,9 @@ def get_config(arg=None):
         vectors="",  # a file of word vectors to start from
         tokenizer="",  # "": the words of train, or the tokenizer that comes with the weights
         length=arg.length or 128,  # words (with init: pieces) of a row; longer ones are divided
+        context=arg.context if arg.init else "sentence",  # of a row: or "document"
+        stride=0,  # pieces between the beginnings of rows of a document; 0: half a row
+        feature_folder="",  # where the vectors of features are kept; "": the workdir
     )
 
     c.objective = dict(

@@ -143,9 +143,9 @@ class _Words:
         return {}
 
 
-def make_run(workdir: Path, store: Path):
-    """A workdir with a checkpoint of random parameters."""
-    changes = {f"model.{name}": value for name, value in BODY.items()} | {"eval.batches": 1}
+def make_run(workdir: Path, store: Path, **more):
+    """A workdir with a checkpoint of random parameters; `more` are further fields of its recipe."""
+    changes = {f"model.{name}": value for name, value in BODY.items()} | {"eval.batches": 1} | more
     argv = arguments(store, workdir, **changes)
     config = recipe.located(recipe.read_recipe(argv[0].removeprefix("--config="), argv[2:]))
     run = experiment.build(config, create_mesh(config.mesh))

@@ -172,7 +172,8 @@ OWN_RULES = {"xlnet": (), "lstm": ("lm",), "elmo": ("bilm",), "tagger": ("crf",)
 def body_shapes(name, words):
     """The shapes of the smallest body of a family, whose rules are its own."""
     module, heads = family(name), OWN_RULES[name]
-    sizes = {} if name == "tagger" else module.size("tiny")
+    mixed = dict(feature_size=8, feature_mix=3)
+    sizes = mixed if name == "tagger" else module.size("tiny")
     spec = dict(family=name, vocab_size=words, **sizes)
     init = functools.partial(create(spec, heads).init, jax.random.key(0), jnp.zeros((1, 8), int))
     return jax.eval_shape(init)

@@ -102,8 +102,9 @@ class Tag(TaskObjective):
         mask_BW, labels_BW = batch["word_mask"], batch["labels"]
         if self.crf:
             steps = model.head(self.head).steps
-            best_B = log_partition(scores_BWC, mask_BW, steps)
-            loss_B = best_B - path_score(scores_BWC, labels_BW, mask_BW, steps)
+            begins_BW = batch.get("begins")
+            best_B = log_partition(scores_BWC, mask_BW, steps, begins_BW)
+            loss_B = best_B - path_score(scores_BWC, labels_BW, mask_BW, steps, begins_BW)
             loss = (loss_B * mask_BW[:, 0]).sum()
         else:
             loss = (log_loss(scores_BWC, labels_BW)[0] * mask_BW).sum()
@@ -114,18 +115,19 @@ class Tag(TaskObjective):
             metrics["tag_accuracy"] = (right, weight)
         return {"tag": loss}, metrics
 
-    def decode(self, model, scores_BWC, mask_BW):
+    def decode(self, model, scores_BWC, batch):
         """The tags int32 [B, W] of scores, 0 where there is no word."""
+        mask_BW = batch["word_mask"]
         if not self.crf:
             return jnp.where(mask_BW, scores_BWC.argmax(-1), 0).astype(jnp.int32)
         steps = model.head(self.head).steps
         if self.constrain:
             steps = steps.only(jnp.asarray(allowed(self.labels)))
-        return viterbi(scores_BWC, mask_BW, steps)
+        return viterbi(scores_BWC, mask_BW, steps, batch.get("begins"))
 
     def outputs(self, model, batch):
         """The tags of a batch; and its metrics, where it has labels."""
         scores_BWC = self.logits(model, batch, train=False)
         measured = self._losses(model, scores_BWC, batch)[1] if "labels" in batch else {}
-        tags_BW = self.decode(model, scores_BWC, batch["word_mask"])
+        tags_BW = self.decode(model, scores_BWC, batch)
         return measured, {name: batch[name] for name in ("example", "weight")} | {"tags": tags_BW}

@@ -56,6 +56,7 @@ REPLICATED = (
     r"(^|/)(step|count|skipped|losses|stage)$",
     r"crf/(transitions|first|last)$",
     r"(^|/)lora/.+/[ab]$",  # thin
+    r"mix/scores$",
     r"^plateau/\w+$",  # its numbers, beside parameters
 )
 

@@ -83,6 +83,7 @@ def test_a_text_has_words_and_no_tags(tmp_path):
     path = written(tmp_path, "a.txt", "One two .\n\nThree\n")
     found = read_sentences(path, tagged=False)
     assert found.split(found.words) == [["One", "two", "."], ["Three"]]
+    assert found.documents.tolist() == [0, 1]  # the empty line
     with pytest.raises(FirthError, match=r"a\.txt is plain text, which has no tags"):
         read_sentences(path)
 

@@ -91,3 +91,24 @@ def test_the_gradient_is_that_of_expected_counts(made):
     for word, tag in itertools.product(range(W), range(C)):
         share = sum(w for w, tags in zip(weights, every, strict=True) if tags[word] == tag)
         assert found[word, tag] == pytest.approx(share, abs=1e-5)
+
+
+def test_a_row_of_several_sentences_is_as_each_by_itself(made):
+    """Their scores, their sums over sequences and their best tags."""
+    scores, steps = made
+    used = steps.only(allowed(LABELS))
+    flat, sizes = scores[:3].reshape(1, 12, C), (4, 3, 5)
+    mask, begins = np.ones((1, 12), bool), np.zeros((1, 12), bool)
+    starts = np.cumsum((0, *sizes[:2]))
+    begins[0, starts] = True
+    tags = np.random.default_rng(2).integers(0, C, (1, 12))
+    parts = [slice(a, a + n) for a, n in zip(starts, sizes, strict=True)]
+    for function, given in ((log_partition, ()), (path_score, (tags,))):
+        whole = function(flat, *given, mask, steps, begins)
+        each = [function(flat[:, p], *(x[:, p] for x in given), mask[:, p], steps) for p in parts]
+        np.testing.assert_allclose(whole, sum(each), rtol=1e-5)
+        assert abs(float(whole[0] - function(flat, *given, mask, steps)[0])) > 1e-3
+    found = viterbi(flat, mask, used, begins)
+    alone = [viterbi(flat[:, p], mask[:, p], used) for p in parts]
+    np.testing.assert_array_equal(found, np.concatenate(alone, axis=1))
+    assert all(LABELS[tag] != "I-A" for tag in np.asarray(found)[begins])

@@ -74,6 +74,18 @@ def test_long_sentences_are_read_in_parts(files):
     assert list(map(len, tags)) == np.diff(read_sentences(files / "train.bio").offsets).tolist()
 
 
+def test_all_splits_have_the_shapes_of_train(files, tmp_path):
+    """A split of long sentences may have the longest row besides."""
+    train, dev = tmp_path / "train.bio", tmp_path / "dev.bio"
+    train.write_text("a X\nb Y\n\n" * 400 + "a X\n" * 19 + "\n" * 2)
+    dev.write_text("a X\n" * 9 + "\n" + "a Y\n" * 30)
+    paths = {"data.train": str(train), "data.dev": str(dev)}
+    run = built(config_of(files, "tagger.py:tiny,length=40", **paths))
+    lengths = {batch["tokens"].shape[1] for batch in run.heldout["dev"]()}
+    assert lengths == {40}
+    assert {run.batch(step)["tokens"].shape[1] for step in range(101)} == {4, 20}
+
+
 def test_given_vectors_are_where_words_begin(files):
     path = str(files / "words.vec")
     fields = {"data.vectors": path, "model.embedding_size": 4}

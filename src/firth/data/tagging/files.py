@@ -5,7 +5,8 @@ columns  columns with white space between, as of the CoNLL shared tasks. A line 
 tsv      the same with tabs between, so that a column may hold spaces.
 conllu   Universal Dependencies (Nivre et al. 2020): ten columns, tabs between. Ranges of words
          (2-3) and empty nodes (2.1) are no words; `# newdoc` begins a document.
-txt      a sentence a line, its words with spaces between; without tags.
+txt      a sentence a line, its words with spaces between; without tags. An empty line begins a
+         document.
 
 Each may be plain, .gz or .xz. S sentences, T words.
 """
@@ -125,10 +126,10 @@ def read_sentences(
 
 
 def _texts(path) -> Iterator[tuple[int, tuple | None]]:
-    """(line, (word,)) of each word of a text, and (line, None) after each line."""
+    """(line, (word,)) of each word of a text, (line, None) after each line, or (line, DOCUMENT)."""
     for line, text in text_lines(path, blank=True):
         yield from ((line, (word,)) for word in text.split())
-        yield line, None
+        yield line, None if text.strip() else DOCUMENT
 
 
 def _words(path, kind: str, chosen, options, shown: str) -> Iterator[tuple]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firth.data.tagging.files import Sentences
+from firth.data.tagging.windows import document_rows
 from firth.data.tasks.buckets import Buckets, Tokenised
 from firth.data.views.base import Batch
 from firth.data.views.selection import ranges
@@ -46,7 +47,7 @@ def word_ids(words: Sequence[str], tokenizer) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TaggedRows:
-    """Sentences as rows; row r has the words words[r] to words[r + 1] - 1 of the file.
+    """Sentences as rows; row r is read for the words words[r] to words[r + 1] - 1 of the file.
 
     tokens int32, offsets int64 [R + 1]: of all rows. first: int32 [T], the place of each word's
     first token in its row. more: {name: [T, ...]}, further arrays of words, such as `characters`.
@@ -76,9 +77,13 @@ def in_words(sentences: Sentences, tokenizer, length: int, characters: int) -> T
     return TaggedRows(ids, words, words, place.astype(np.int32), more, None, length, pad)
 
 
-def in_pieces(sentences: Sentences, tokenizer, length: int, roles: tuple) -> TaggedRows:
+def in_pieces(
+    sentences: Sentences, tokenizer, length: int, roles: tuple, stride: int | None = None
+) -> TaggedRows:
     """Rows of the pieces of words, for encoders of subwords; a word is read by its first piece.
 
+    A row shows a sentence or, with a stride, as much of its document as there is room for (see
+    `windows.document_rows`); `begins` in `more` is then True at the first word of each sentence.
     Each word is tokenised by itself, with a space before it where that makes it a word. A word that
     the tokenizer makes nothing of is its unknown token. `roles` are the family's SPECIAL_TOKENS.
     """
@@ -99,17 +104,25 @@ def in_pieces(sentences: Sentences, tokenizer, length: int, roles: tuple) -> Tag
     pieces[ranges(into[:-1][full], into[1:][full])] = flat[
         ranges(starts[full], (starts + kept)[full])
     ]
-    words = _cut(sentences.offsets, kept, room)
+    words, more = _cut(sentences.offsets, kept, room), {}
+    begin, end = words[:-1], words[1:]  # the words that a row shows
+    if stride is not None:
+        documents = np.searchsorted(words, sentences.offsets[sentences.documents])
+        rows = document_rows(np.diff(into[words]), documents, room, stride)
+        begin, end, words = words[rows.begin], words[rows.end], words[rows.own]
+        more["begins"] = np.zeros(len(kept), bool)
+        more["begins"][sentences.offsets[:-1]] = True
     before, after = len(template.before), len(template.after)
-    inner = into[words[1:]] - into[words[:-1]]
+    inner = into[end] - into[begin]
     offsets = np.concatenate([[0], np.cumsum(inner + before + after)])
     tokens = np.empty(offsets[-1], np.int32)
-    for ids, begin in ((template.before, offsets[:-1]), (template.after, offsets[1:] - after)):
-        tokens[begin[:, None] + np.arange(len(ids))] = np.array(ids, np.int32)
-    tokens[ranges(offsets[:-1] + before, offsets[1:] - after)] = pieces
-    first = into[:-1] - np.repeat(into[words[:-1]], np.diff(words)) + before
+    for ids, place in ((template.before, offsets[:-1]), (template.after, offsets[1:] - after)):
+        tokens[place[:, None] + np.arange(len(ids))] = np.array(ids, np.int32)
+    shown = ranges(into[begin], into[end])
+    tokens[ranges(offsets[:-1] + before, offsets[1:] - after)] = pieces[shown]
+    first = into[:-1] - np.repeat(into[begin], np.diff(words)) + before
     return TaggedRows(
-        tokens, offsets, words, first.astype(np.int32), {}, None, length, template.pad
+        tokens, offsets, words, first.astype(np.int32), more, None, length, template.pad
     )
 
 
@@ -136,13 +149,13 @@ class TagBuckets(Buckets):
     holds, [W, ...]. W is L.
     """
 
-    def __init__(self, rows: TaggedRows, firsts: bool, seed: int = 0):
-        """Args: rows; firsts, whether the place of a word's first token is told; seed."""
+    def __init__(self, rows: TaggedRows, firsts: bool, seed: int = 0, lengths=None):
+        """Args: rows; firsts, whether the place of a word's first token is told; as `Buckets`."""
         sizes = np.diff(rows.offsets).astype(np.int32)
         flat = Tokenised(
             rows.tokens, rows.offsets, sizes, None, rows.length, rows.pad_id, truncated=0
         )
-        super().__init__(flat, seed=seed)
+        super().__init__(flat, lengths, seed)
         arrays = dict(rows.more)
         arrays |= {"first": rows.first} if firsts else {}
         arrays |= {} if rows.labels is None else {"labels": rows.labels}

@@ -11,17 +11,17 @@ from firth.data.tagging.files import Sentences
 from firth.data.tagging.metrics import by_type, metrics_of, score_tags
 from firth.data.tagging.rows import TagBuckets
 from firth.data.tagging.schemes import marks_entities, to_bio
+from firth.data.tagging.windows import CONTEXTS, stride_of
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder, load
 from firth.models.logistic.files import is_logistic
 from firth.models.model import bound, longest
 from firth.objectives.tag import EXTRAS, Tag
-from firth.run.tagging.features import Features
-from firth.run.tagging.parts import named, rows_of
+from firth.run.tagging.parts import features_of, named, rows_of
 from firth.weights.description import NAME, read_description
 
 HEADS = ("crf", "tags")
-ARRAYS = ("tokens", "segments", "mask", "word_mask", "first", *EXTRAS)
+ARRAYS = ("tokens", "segments", "mask", "word_mask", "first", "begins", *EXTRAS)
 LENGTH = 128  # words of a row, where no recipe says
 
 
@@ -56,19 +56,21 @@ class Tagger:
         self.length = min(data.get("length", LENGTH), longest(saved.spec))
         constrain = trained.get("objective", {}).get("constrain", True)
         objective = Tag(crf=head == "crf", constrain=constrain, labels=saved.labels)
-        self._features = None
-        if places := saved.spec.get("features"):
-            self._features = Features(places, saved.spec.get("feature_layer", 0))
         spec = saved.spec
+        self._features = features_of(spec) if spec.get("features") else None
+        context = data.get("context", CONTEXTS[0])
+        self._stride = stride_of(context, data.get("stride", 0))
+        self._whole = "document" in (context, spec.get("feature_context"))
         absent = {"first"} if spec["family"] == "tagger" else set()
         absent |= set() if spec.get("filters") else {"characters"}
         absent |= set() if self._features else {"features"}
+        absent |= {"begins"} if self._stride is None else set()
         self._present = [name for name in ARRAYS if name not in absent]
 
         def tags(model, *arrays):
             batch = dict(zip(self._present, arrays, strict=True))
             scores_BWC = objective.logits(model, batch, train=False)
-            return objective.decode(model, scores_BWC, batch["word_mask"])
+            return objective.decode(model, scores_BWC, batch)
 
         key = ("tags", head, constrain, tuple(self._present))
         self._run = self.encoder.program(key, lambda: bound(self.encoder.model, tags))
@@ -76,7 +78,7 @@ class Tagger:
     def __call__(self, sentences: Sentences, batch_size: int = 32) -> list[list[str]]:
         """The tags of each sentence; entities in BIO."""
         spec = self.encoder.saved.spec
-        rows = rows_of(sentences, self.encoder.tokenizer, spec, self.length)
+        rows = rows_of(sentences, self.encoder.tokenizer, spec, self.length, self._stride)
         if self._features:
             rows.more["features"] = self._features(sentences)
         view, columns = TagBuckets(rows, "first" in self._present), []
@@ -87,21 +89,31 @@ class Tagger:
         return sentences.split(named(columns, rows.words, self.labels))
 
     def windows(self, sentences: Sentences, size: int = 2048) -> Iterator[tuple]:
-        """(number of the first sentence, tags of the sentences) of so many sentences at a time."""
-        for begin in range(0, len(sentences), size):
-            yield begin, self(part(sentences, begin, begin + size))
+        """(number of the first sentence, tags of the sentences) of so many sentences at a time.
+
+        With document context at least so many, up to where a document ends.
+        """
+        begin = 0
+        while begin < len(sentences):
+            end = begin + size
+            if self._whole:
+                later = np.searchsorted(sentences.documents, end)
+                end = int(np.append(sentences.documents, len(sentences))[later])
+            yield begin, self(part(sentences, begin, end))
+            begin = end
 
 
 def part(sentences: Sentences, begin: int, end: int) -> Sentences:
     """The sentences from `begin` up to `end`."""
     offsets = sentences.offsets[begin : end + 1]
     first, last = int(offsets[0]), int(offsets[-1])
+    inner = (sentences.documents > begin) & (sentences.documents < end)
     return Sentences(
         sentences.source,
         sentences.words[first:last],
         sentences.tags and sentences.tags[first:last],
         offsets - first,
-        np.zeros(1, np.int64),
+        np.append(0, sentences.documents[inner] - begin),
         sentences.lines[first:last],
     )
 

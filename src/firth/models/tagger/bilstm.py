@@ -13,12 +13,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from firth.data.tagging.windows import CONTEXTS
 from firth.errors import FirthError
 from firth.layers.dropout import Dropout
 from firth.layers.recurrent import CELLS, Layer
 from firth.layers.transformer import dense
 from firth.models.model import Encoded
 from firth.models.published import Published
+from firth.models.tagger.mix import ScalarMix, check_name
 
 CHARACTERS = 259  # bytes, the two ends of a word and padding, which is 0
 BIDIRECTIONAL = ("lstm", "elman")
@@ -30,9 +32,10 @@ class Config:
 
     A word's vector joins its own embedding (`embedding_size`; 0: none), the largest response of
     each of `filters` filters as wide as `filter_width` characters (0: none), and given features
-    (`feature_size`). The features are those of the frozen encoder `features`, of layer
-    `feature_layer` (1 is the first; 0 stands for the last). `word_length` is how many characters of
-    a word count, its two ends included.
+    (`feature_size`). The features are those of the frozen encoder `features`, of the layers
+    `feature_layers` (see `mix.CHOICES`, or a number), read in `feature_context` (a "sentence", or
+    its "document"). Of `feature_mix` vectors a word the weighted sum is learnt (0: there is one).
+    `word_length` is how many characters of a word count, its two ends included.
 
     Each of `num_layers` layers reads in both directions with parameters of their own, `hidden_size`
     wide each. `dropout` falls on the words' vectors and on the output of every layer, with a mask
@@ -61,7 +64,9 @@ class Config:
     word_length: int = 24
     features: str = ""
     feature_size: int = 0
-    feature_layer: int = 0
+    feature_mix: int = 0
+    feature_layers: str = "last"
+    feature_context: str = "sentence"
     num_layers: int = 1
     hidden_size: int = 200
     cell: str = "lstm"
@@ -77,9 +82,14 @@ class Config:
         for name in ("num_layers", "hidden_size", "filter_width", "character_size"):
             if getattr(self, name) < 1:
                 raise FirthError(f"model.{name}={getattr(self, name)} should be at least 1")
-        for name in ("embedding_size", "filters", "feature_size", "feature_layer"):
+        for name in ("embedding_size", "filters", "feature_size", "feature_mix"):
             if getattr(self, name) < 0:
                 raise FirthError(f"model.{name}={getattr(self, name)} should be at least 0")
+        check_name(self.feature_layers)
+        if self.feature_context not in CONTEXTS:
+            raise FirthError(
+                f"model.feature_context={self.feature_context!r}: expected {' or '.join(CONTEXTS)}"
+            )
         if not self.input_size:
             raise FirthError(
                 "model.embedding_size=0, model.filters=0 and no model.features: a word needs one of"
@@ -174,6 +184,8 @@ class Body(nn.Module):
             )
         if c.filters:
             self.characters = CharacterFilters(c)
+        if c.feature_mix:
+            self.mix = ScalarMix()
         self.drop = Dropout(c.dropout)
         self.stack = BothWays(c)
 
@@ -197,7 +209,8 @@ class Body(nn.Module):
           train: apply dropout (needs the `dropout` random stream).
           attentions: refused, since there are none.
           characters: ids of each word's characters [B, L, S], if the model has filters.
-          features: the given vectors of words [B, L, feature_size], if it has such.
+          features: the given vectors of words [B, L, feature_size], if it has such; with
+            `feature_mix` [B, L, feature_mix, feature_size].
 
         `hidden` begins with the first layer's output, since words' vectors have another width.
         Raises FirthError without the characters or features that the model reads.
@@ -209,18 +222,20 @@ class Body(nn.Module):
         mask_BL = jnp.ones(tokens_BL.shape, bool) if mask_BL is None else mask_BL
         parts = [self.word(tokens_BL)] if c.embedding_size else []
         if c.filters:
-            given = self._given(characters, tokens_BL, c.word_length, jnp.int32)
+            given = self._given(characters, tokens_BL, (c.word_length,), jnp.int32)
             parts.append(self.characters(given.astype(jnp.int32), train=train))
         if c.feature_size:
-            parts.append(self._given(features, tokens_BL, c.feature_size, jnp.float32))
+            size = (c.feature_mix, c.feature_size) if c.feature_mix else (c.feature_size,)
+            given = self._given(features, tokens_BL, size, jnp.float32)
+            parts.append(self.mix(given) if c.feature_mix else given)
         x_BLE = jnp.concatenate([part.astype(c.dtype) for part in parts], axis=-1)
         last_BLD, hidden = self.stack(self.drop(x_BLE, train=train), mask_BL, train=train)
         return Encoded(last_BLD, hidden)
 
-    def _given(self, array, tokens_BL, size: int, dtype):
+    def _given(self, array, tokens_BL, size: tuple[int, ...], dtype):
         """An array of the batch; zeros while parameters are made."""
         if array is None and self.is_initializing():
-            return jnp.zeros((*tokens_BL.shape, size), dtype)
+            return jnp.zeros((*tokens_BL.shape, *size), dtype)
         if array is None:
             raise FirthError(
                 "a tagger reads words with their characters and features, not texts; `firth "

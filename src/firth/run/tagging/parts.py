@@ -11,13 +11,14 @@ from firth.data.tagging.files import Sentences
 from firth.data.tagging.load import load_tagging
 from firth.data.tagging.metrics import baselines, overview, score_tags
 from firth.data.tagging.rows import TagBuckets, TaggedRows, in_pieces, in_words, word_ids
+from firth.data.tagging.windows import CONTEXTS, stride_of
 from firth.data.tasks.overview import Baseline
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
 from firth.models.model import family
 from firth.models.word_vectors import formats
 from firth.run.labelled.parts import Parts, task_tokenizer
-from firth.run.tagging.features import Features
+from firth.run.tagging.features import Features, Vectors
 from firth.tokenizers.base import Tokenizer
 from firth.tokenizers.train_words import END, UNKNOWN, word_vocabulary
 from firth.weights.read import Saved
@@ -28,15 +29,16 @@ class Tagged(Parts):
     """The parts of a run.
 
     tokenizer: of words, or that of the weights. given: {word: vector} of data.vectors.
-    features: {split: [T, F]}, once `complete` has read them. words: {split: where its rows
-    begin}, once `rows` has made them.
+    kept_in: the folder of features, "" for the workdir's. features: {split: vectors of words},
+    once `complete` has read them. words: {split: where its rows begin}, once `rows` has made them.
     """
 
     task: Task
     splits: dict[str, Sentences]
     tokenizer: Tokenizer
     given: dict[str, np.ndarray]
-    features: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    kept_in: str = ""
+    features: dict[str, Vectors] = dataclasses.field(default_factory=dict)
     words: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -63,25 +65,24 @@ class Tagged(Parts):
             tokenizer = vocabulary(splits["train"].words, given)
         else:
             tokenizer = task_tokenizer(data, initial)
-        return cls(task, splits, tokenizer, given)
+        return cls(task, splits, tokenizer, given, data.get("feature_folder", ""))
 
     def complete(self, spec: dict, cache: Path | None) -> None:
-        """Set `spec["feature_size"]`, and compute or read the vectors that model.features gives."""
+        """Set the sizes of features, and compute or read the vectors of `model.features`."""
         if not spec.get("features"):
             return
-        encoder = Features(spec["features"], spec.get("feature_layer", 0))
-        spec["feature_size"] = encoder.size
+        encoder = features_of(spec)
+        spec["feature_size"], spec["feature_mix"] = encoder.size, encoder.mix
+        folder = Path(self.kept_in) if self.kept_in else cache and cache.parent / "features"
         for split, sentences in self.splits.items():
-            if cache is None:
-                self.features[split] = encoder(sentences)
-            else:
-                self.features[split] = encoder.kept(cache.parent / "features", sentences)
+            found = encoder.kept(folder, sentences) if folder else encoder(sentences)
+            self.features[split] = found
 
     def rows(self, spec: dict, data, seed: int) -> dict[str, TagBuckets]:
         """The view of each split; rows of train know their rare words."""
-        found = {}
+        found, stride = {}, stride_of(data.get("context", CONTEXTS[0]), data.get("stride", 0))
         for split, sentences in self.splits.items():
-            rows = rows_of(sentences, self.tokenizer, spec, data.length)
+            rows = rows_of(sentences, self.tokenizer, spec, data.length, stride)
             more = dict(rows.more)
             if split in self.features:
                 more["features"] = self.features[split]
@@ -91,7 +92,9 @@ class Tagged(Parts):
             labels = np.array([numbers[tag] for tag in sentences.tags], np.int32)
             rows = dataclasses.replace(rows, more=more, labels=labels)
             self.words[split] = rows.words
-            found[split] = TagBuckets(rows, spec["family"] != "tagger", seed)
+            # all splits have the shapes of train, so that the others compile no more of them
+            lengths = found["train"].lengths if found else None
+            found[split] = TagBuckets(rows, spec["family"] != "tagger", seed, lengths)
         return found
 
     def _rare(self, ids: np.ndarray) -> np.ndarray:
@@ -151,12 +154,30 @@ def named(columns: list[dict], words: np.ndarray, labels: tuple[str, ...]) -> li
     return found
 
 
-def rows_of(sentences: Sentences, tokenizer: Tokenizer, spec: dict, length: int) -> TaggedRows:
-    """Rows of words for the tagger, of pieces for other families."""
-    if spec["family"] == "tagger":
-        size = spec.get("word_length", 24) if spec.get("filters", 30) else 0
-        return in_words(sentences, tokenizer, length, size)
-    return in_pieces(sentences, tokenizer, length, family(spec["family"]).SPECIAL_TOKENS)
+def features_of(spec: dict) -> Features:
+    """The frozen encoder that a tagger's spec names."""
+    more = (spec.get("feature_layers", "last"), spec.get("feature_context", CONTEXTS[0]))
+    return Features(spec["features"], *more)
+
+
+def rows_of(
+    sentences: Sentences, tokenizer: Tokenizer, spec: dict, length: int, stride: int | None = None
+) -> TaggedRows:
+    """Rows of words for the tagger, of pieces for other families.
+
+    A stride gives rows of pieces document context; see `rows.in_pieces`. Raises FirthError for the
+    tagger with one, which reads sentences.
+    """
+    if spec["family"] != "tagger":
+        roles = family(spec["family"]).SPECIAL_TOKENS
+        return in_pieces(sentences, tokenizer, length, roles, stride)
+    if stride is not None:
+        raise FirthError(
+            "data.context=document: the tagger reads sentences; give the vectors that it reads "
+            "such a context, model.feature_context=document"
+        )
+    size = spec.get("word_length", 24) if spec.get("filters", 30) else 0
+    return in_words(sentences, tokenizer, length, size)
 
 
 def vocabulary(words: list[str], given) -> Tokenizer:
