@@ -119,7 +119,7 @@ def test_every_field_of_common_with_a_comment_has_it():
     text = (SHIPPED / "common.py").read_text()
     said = re.findall(r"^ +(\w+)=[^()\n]*,  # (.*)$", text, re.MULTILINE)
     found = comments_of(SHIPPED / "common.py", "run")
-    for function in ("pretraining", "with_kernels", "split_data", "optimizer"):
+    for function in ("pretraining", "with_kernels", "split_data", "lora", "optimizer"):
         found |= comments_of(SHIPPED / "common.py", function, f"{function}.")
     pairs = {(name.rpartition(".")[2], comment) for name, comment in found.items()}
     assert len(said) > 30 and set(said) <= pairs

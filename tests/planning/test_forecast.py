@@ -40,6 +40,7 @@ def tiny():
         model=outlined.model,
         objective=outlined.objective,
         task=None,
+        fresh=(),
     )
     return config, run, program, mesh
 

@@ -44,9 +44,8 @@ def dot_general(x, kernel_DF, dimensions, precision=None):
     rows in an order that runs at a half or a third of the rate of its others. Other devices keep
     JAX's own rule. The product itself stays in sight of policies of `jax.checkpoint`.
     """
-    still_DF, still = jax.lax.stop_gradient((kernel_DF, x))
-    product = jax.lax.dot_general(x, still_DF, dimensions, precision)
-    return _with_gradient(product, still, kernel_DF, dimensions, precision)
+    product = jax.lax.dot_general(x, jax.lax.stop_gradient(kernel_DF), dimensions, precision)
+    return _with_gradient(product, x, kernel_DF, dimensions, precision)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
