@@ -1,6 +1,5 @@
 """GLUE submission files."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,13 +31,7 @@ def write_predictions(path: str | Path, task: Task, predictions) -> None:
     if task.kind == "tagging":
         write_text(path, "".join("\n".join([*tags, "", ""]) for tags in predictions))
         return
-    text = as_text(answers(task, predictions))
-    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_text(path, as_text(answers(task, predictions)))
 
 
 def answers(task: Task, predictions) -> list[str]:
