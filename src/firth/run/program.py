@@ -72,7 +72,7 @@ def lay_out(
         carry = objective.carry(model, config.batch_size)
         params = model.init(key, tokens)["params"]
         params = lora.attach(params, jax.random.fold_in(key, FACTORS)) if lora else params
-        freezing.check(optim.named_leaves(params))
+        freezing.check(params)
         return TrainState.create(params, optimizer, carry, window, policy.init(params))
 
     def heed(state, loss):

@@ -33,7 +33,7 @@ def make(name="bert", **fields):
 def frozen_paths(freeze, params, **more) -> set[str]:
     config = ConfigDict({"freeze": freeze, "optimizer": SPEC} | more)
     freezing = read_freezing(config)
-    freezing.check(optim.named_leaves(params))
+    freezing.check(params)
     mask = jax.tree.leaves(freezing.mask(params))
     return {path for path, still in zip(optim.named_leaves(params), mask, strict=True) if still}
 

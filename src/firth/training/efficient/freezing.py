@@ -10,7 +10,8 @@ names is trained in spite of the others.
 
 import dataclasses
 import re
-from collections.abc import Iterable
+
+import jax
 
 from firth.errors import FirthError
 from firth.training import optim
@@ -37,15 +38,16 @@ class Freezing:
         """Tree of bool: is the parameter frozen?"""
         return optim.path_mask(self.patterns, but=self.but)(params)
 
-    def check(self, paths: list[str]) -> None:
-        """Raise FirthError for an item that matches none of these parameters, or if none is left.
+    def check(self, params) -> None:
+        """Raise FirthError for an item that matches no parameter of a tree, or if none is left.
 
         The message says what to write instead.
         """
+        paths = optim.named_leaves(params)
         for item, pattern in self.items:
             if not any(re.search(pattern, path) for path in paths):
                 raise FirthError(f"freeze: {_unmatched(item, paths)}")
-        if self.items and all(_any(self.patterns, p) and not _any(self.but, p) for p in paths):
+        if self.items and all(jax.tree.leaves(self.mask(params))):
             raise FirthError("freeze: every parameter is frozen; nothing would be trained")
 
 
@@ -93,7 +95,3 @@ def _unmatched(item: str, paths: list[str]) -> str:
     if not layers:
         return f"layer {name} is not there: this body has no layers of its own"
     return f"layer {name} is not there: this body has layers {min(layers)} to {max(layers)}"
-
-
-def _any(patterns: Iterable[str], path: str) -> bool:
-    return any(re.search(pattern, path) for pattern in patterns)
