@@ -1,5 +1,7 @@
 """Parameters by part and bytes a device, against what published models count and arrays weigh."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -63,6 +65,18 @@ def test_what_is_frozen_has_no_gradient():
     assert whole["gradients"] == whole["parameters"] == partly["parameters"]
     assert whole["gradients"] - partly["gradients"] == table
     assert whole["optimiser"] - partly["optimiser"] == 2 * table
+
+
+def test_what_is_trained_in_any_case_has_a_gradient():
+    """A pooler that the weights lack, although the body is frozen."""
+    still = read("bert.py:tiny", model__vocab_size=64, optimizer__freeze=("^encoder/",))
+    fresh = dataclasses.replace(still, fresh=("^encoder/pooler/",))
+    program = laid_out(still, 1)
+    pooler = 128**2 + 128
+    assert parameters(still, program.state.params)["pooler"]["trained"] == 0
+    assert parameters(fresh, program.state.params)["pooler"]["trained"] == pooler
+    before, after = (device_bytes(one, program)["gradients"] for one in (still, fresh))
+    assert after - before == 4 * pooler
 
 
 @pytest.mark.parametrize(

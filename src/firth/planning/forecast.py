@@ -12,7 +12,6 @@ from firth.planning import here, memory
 from firth.planning.hardware import GIB
 from firth.planning.report import words
 from firth.run.outline import Outline
-from firth.training.efficient.freezing import read_freezing
 
 STEPS = 10  # how many steps are timed
 DAY = 24 * 3600.0
@@ -28,7 +27,7 @@ def announce(config, run, program, mesh, bar) -> None:
     batch = shapes(config, run, bar.step)
     rows, *choices, length = batch["tokens"].shape
     texts = math.prod(choices) * rows
-    outlined = Outline(config, run.spec, run.model, run.objective, batch)
+    outlined = Outline(config, run.spec, run.model, run.objective, batch, fresh=run.fresh)
     devices = mesh.local_mesh.size
     if cpu := jax.default_backend() == "cpu":
         room, where, share = here.available(), "free here", devices
@@ -46,10 +45,8 @@ def announce(config, run, program, mesh, bar) -> None:
         f"all; memory{shared}: {size(state)} for parameters, "
         f"gradients and optimiser, about {size(kept)} for activations{of}"
     )
-    still = read_freezing(config, run.objective.frozen, run.fresh).mask(program.state.params)
-    leaves = zip(*map(jax.tree.leaves, (program.state.params, still)), strict=True)
-    sizes = [(leaf.size, 0 if stop else leaf.size) for leaf, stop in leaves]
-    total, trained = map(sum, zip(*sizes, strict=True))
+    parts = memory.parameters(outlined, program.state.params).values()
+    total, trained = (sum(part[kind] for part in parts) for kind in ("total", "trained"))
     if trained < total:
         bar.say(f"{trained:,} of {total:,} parameters are trained")
     if room and state + kept > room:

@@ -117,7 +117,8 @@ def _shard_bytes(leaf) -> int:
 
 def _frozen(outline, params):
     """Tree of bool: is the parameter never trained?"""
-    return read_freezing(outline.config, outline.objective.frozen).mask(params)
+    freezing = read_freezing(outline.config, outline.objective.frozen, outline.fresh)
+    return freezing.mask(params)
 
 
 def _part(path: str) -> str:

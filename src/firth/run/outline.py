@@ -61,7 +61,8 @@ class Outline:
 
     `spec` is the model section with all fields filled in. `batch` gives the shape of every array
     of a global batch, `jax.ShapeDtypeStruct` [config.batch_size, ...]. `assumed` lists, in words,
-    the values filled in for fields that the config leaves open.
+    the values filled in for fields that the config leaves open. `fresh` holds expressions for
+    parameters of the body that are trained in any case, as in `Experiment`.
     """
 
     config: object
@@ -70,6 +71,7 @@ class Outline:
     objective: object
     batch: dict[str, jax.ShapeDtypeStruct]
     assumed: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
