@@ -15,7 +15,7 @@ import numpy as np
 
 from firth import registry
 from firth.data.corpus.store import Store, open_store
-from firth.data.tasks.buckets import Buckets, tokenise
+from firth.data.tasks.buckets import Buckets, of_splits, tokenise
 from firth.data.tasks.choices import tokenise_choices
 from firth.data.tasks.load import find_task
 from firth.data.tasks.overview import Baseline, baselines, overview
@@ -221,17 +221,16 @@ def _finetuning(config, initial, own) -> Experiment:
             fresh = ("^encoder/pooler/",)  # untrained, so `freeze` does not apply to it
 
     splits = load_splits(task, data.dir or None, data.get("dev_fraction", 0.0))
-    rows, truncated, lengths = {}, {}, None
+    tokenised = {}
     for split, examples in splits.items():
         reading = (tokenizer, data.length, module.SPECIAL_TOKENS)
         if examples.choices:
             texts = (examples.texts_a, examples.choices, examples.places)
-            tokenised = tokenise_choices(*texts, *reading, examples.labels)
+            tokenised[split] = tokenise_choices(*texts, *reading, examples.labels)
         else:
-            tokenised = tokenise(examples, *reading)
-        rows[split] = Buckets(tokenised, lengths, config.seed)
-        truncated[split] = tokenised.truncated
-        lengths = rows["train"].lengths  # the others have its shapes, and compile no more
+            tokenised[split] = tokenise(examples, *reading)
+    rows = of_splits(functools.partial(Buckets, seed=config.seed), tokenised)
+    truncated = {split: found.truncated for split, found in tokenised.items()}
     first_dev = next(split for split in splits if split.startswith("dev"))
     gold = splits["train"].labels
     objective = create_objective(config.objective, tokenizer, task, body=spec, labels=gold)

@@ -1,11 +1,12 @@
 """The lengths of batches that are chosen from the examples."""
 
+import functools
 import itertools
 
 import numpy as np
 import pytest
 
-from firth.data.tasks.buckets import Buckets, choose_lengths, tokenise
+from firth.data.tasks.buckets import Buckets, Tokenised, choose_lengths, of_splits, tokenise
 from firth.data.tasks.load import load_split
 from firth.data.tasks.task import GLUE
 from firth.tokenizers.load import load_tokenizer
@@ -58,3 +59,21 @@ def test_little_of_glue_is_padding(shared_data, task, length):
     view = Buckets(tokenise(examples, tokenizer, length))
     assert view.pad_fraction(32) < 0.15
     assert len(view.shapes(32)) <= 12
+
+
+def test_all_splits_have_the_lengths_of_train():
+    """A dev set of other sizes brings no other shape."""
+    rng = np.random.default_rng(0)
+
+    def rows(count, longest):
+        offsets = np.concatenate([[0], np.cumsum(rng.integers(1, longest, count))])
+        sizes = np.diff(offsets).astype(np.int32)
+        return Tokenised(np.zeros(offsets[-1], np.int32), offsets, sizes, None, 64, 0, 0)
+
+    splits = {"dev": rows(300, 21), "train": rows(700, 60), "test": rows(90, 33)}
+    views = of_splits(functools.partial(Buckets, seed=3), splits)
+    own = choose_lengths(np.diff(splits["dev"].offsets), 64)
+    assert set(own) - set(views["train"].lengths)  # it would have chosen others
+    for name, view in views.items():
+        np.testing.assert_array_equal(view.lengths, views["train"].lengths)
+        assert view.epoch_size() == len(splits[name])

@@ -157,9 +157,9 @@ class AnswerBuckets(Buckets):
     the places of the answer's first and last token in the row; 0 in padding rows.
     """
 
-    def __init__(self, windows: Windows, seed: int = 0):
-        """Args: windows; seed, of the order."""
-        super().__init__(windows.rows, seed=seed)
+    def __init__(self, windows: Windows, seed: int = 0, lengths=None):
+        """Args: windows; the others are as of `Buckets`."""
+        super().__init__(windows.rows, lengths, seed)
         self._targets = windows.targets
         if windows.targets is not None:
             number = ((), np.dtype(np.int32))

@@ -6,7 +6,7 @@ N examples, T tokens, B rows of a batch, C choices, R = B C rows, L length.
 
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -285,6 +285,16 @@ class Buckets(View):
                 examples.labels.dtype
             )
         return batch
+
+
+def of_splits(make: Callable[..., Buckets], splits: Mapping) -> dict[str, Buckets]:
+    """The view of each split, by `make(rows of the split, lengths=)`.
+
+    All have the lengths of train's, so that no other shape is compiled for them.
+    """
+    train = make(splits["train"], lengths=None)
+    others = {name: rows for name, rows in splits.items() if name != "train"}
+    return {"train": train} | {n: make(rows, lengths=train.lengths) for n, rows in others.items()}
 
 
 def _in_batches(examples: np.ndarray, batch_size: int) -> np.ndarray:

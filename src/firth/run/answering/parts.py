@@ -1,6 +1,7 @@
 """What a run has of its questions: the task, the windows of each split, and scores."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from firth.data.answering.files import Questions
 from firth.data.answering.load import baselines, load_answering, overview
 from firth.data.answering.metrics import score_answers
 from firth.data.answering.windows import AnswerBuckets, Windows, in_windows
+from firth.data.tasks.buckets import of_splits
 from firth.data.tasks.overview import Baseline
 from firth.data.tasks.task import Task
 from firth.models.model import family
@@ -65,7 +67,7 @@ class Answering(Parts):
                 question_length=data.question_length,
                 roles=family(spec["family"]).SPECIAL_TOKENS,
             )
-        return {split: AnswerBuckets(found, seed) for split, found in self.windows.items()}
+        return of_splits(functools.partial(AnswerBuckets, seed=seed), self.windows)
 
     def overview(self) -> list[str]:
         """Lines to read before the run."""

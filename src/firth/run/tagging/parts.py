@@ -1,6 +1,7 @@
 """What a run of tagging has of its files: the task, words and their vectors, rows, and scores."""
 
 import dataclasses
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from firth.data.tagging.load import load_tagging
 from firth.data.tagging.metrics import baselines, overview, score_tags
 from firth.data.tagging.rows import TagBuckets, TaggedRows, in_pieces, in_words, word_ids
 from firth.data.tagging.windows import CONTEXTS, stride_of
+from firth.data.tasks.buckets import of_splits
 from firth.data.tasks.overview import Baseline
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
@@ -90,12 +92,10 @@ class Tagged(Parts):
                 more["rare"] = self._rare(rows.tokens)
             numbers = {label: i for i, label in enumerate(self.task.labels)}
             labels = np.array([numbers[tag] for tag in sentences.tags], np.int32)
-            rows = dataclasses.replace(rows, more=more, labels=labels)
+            found[split] = dataclasses.replace(rows, more=more, labels=labels)
             self.words[split] = rows.words
-            # all splits have the shapes of train, so that the others compile no more of them
-            lengths = found["train"].lengths if found else None
-            found[split] = TagBuckets(rows, spec["family"] != "tagger", seed, lengths)
-        return found
+        make = functools.partial(TagBuckets, firsts=spec["family"] != "tagger", seed=seed)
+        return of_splits(make, found)
 
     def _rare(self, ids: np.ndarray) -> np.ndarray:
         """Bool [T]: words that occur once and have no given vector."""
