@@ -1,7 +1,6 @@
 """Whole runs that train a part: what moves, is kept, is read by others, and after a kill."""
 
 import contextlib
-import csv
 import io
 import json
 import re
@@ -12,7 +11,7 @@ import time
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from helpers.published.bert import add_tokenizer, make_bert
+from helpers.labelled import make_labelled
 from helpers.runs import assert_same_bytes, final_state, logged, start
 
 import firth
@@ -20,7 +19,6 @@ from firth.cli import main
 from firth.inference.predictions.classifier import predict
 from firth.weights.read import read_model
 
-WORDS = ("the", "cat", "dog", "sat", "on", "mat", "ate", "fish", "and", "ran", "food")
 STEPS, RANK = 10, 2
 FACTOR = re.compile(r"\['lora'\].*\['[ab]'\]$")
 
@@ -28,17 +26,9 @@ FACTOR = re.compile(r"\['lora'\].*\['[ab]'\]$")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A tiny BERT in `init`, train.csv and dev.csv."""
-    folder = tmp_path_factory.mktemp("lora")
-    make_bert(folder / "init", "BertForPreTraining", vocab_size=72, num_hidden_layers=2)
-    add_tokenizer(folder / "init")
-    rng = np.random.default_rng(0)
-    for name, rows in (("train", 80), ("dev", 24)):
-        texts = [" ".join(rng.choice(WORDS, rng.integers(3, 9))) for _ in range(rows)]
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["text", "label"])
-            writer.writerows((t, "feline" if "cat" in t else "canine") for t in texts)
-    return folder
+    return make_labelled(
+        tmp_path_factory.mktemp("lora"), ("text", "label"), num_layers=2, train=80, dev=24
+    )
 
 
 def command(folder, workdir, *more) -> list[str]:

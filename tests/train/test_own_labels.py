@@ -9,30 +9,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.published.bert import add_tokenizer, make_bert
+from helpers.labelled import NAMES, make_labelled
 from helpers.runs import assert_same_bytes, logged
 
 from firth.cli import main
 from firth.run.ending import say_length
 
-WORDS = ("the", "cat", "dog", "sat", "on", "mat", "ate", "fish", "and", "ran", "food")
-NAMES = ("feline", "canine")  # a text with a cat in it, or not
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A tiny BERT in `init`, and train.csv (with duplicates) and test.csv."""
-    folder = tmp_path_factory.mktemp("own")
-    make_bert(folder / "init", "BertForPreTraining", vocab_size=72, num_hidden_layers=1)
-    add_tokenizer(folder / "init")
-    rng = np.random.default_rng(0)
-    for name, rows in (("train", 70), ("test", 12)):
-        texts = [" ".join(rng.choice(WORDS, rng.integers(3, 9))) for _ in range(rows)]
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["id", "Text", "Label"])
-            writer.writerows((i, t, NAMES["cat" not in t]) for i, t in enumerate(texts))
-    return folder
+    return make_labelled(
+        tmp_path_factory.mktemp("own"), ("id", "Text", "Label"), num_layers=1, train=70, test=12
+    )
 
 
 def train(folder, workdir, *more, status=0, epochs=1.0) -> str:

@@ -5,7 +5,6 @@ import json
 import jax
 import numpy as np
 import pytest
-from helpers.lines import make_run
 
 from firth import recipe
 from firth.cli import main
@@ -19,13 +18,6 @@ TEXT = "".join(
     f"-DOCSTART- O\n\nthe {a}\ncats {b}\n\nwalked O\none {a}\n\nred {b}\nthe O\n\n"
     for a, b in (("B-X", "I-X"), ("O", "B-Y"), ("B-Y", "O"))
 )
-
-
-@pytest.fixture(scope="module")
-def encoder(store, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("encoder") / "run"
-    make_run(workdir, store)
-    return workdir
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,6 @@ from firth.training.partition import create_mesh
 
 
 @pytest.fixture(scope="module")
-def encoder(store, tmp_path_factory):
-    """The workdir of a small BERT with random parameters."""
-    workdir = tmp_path_factory.mktemp("encoder") / "run"
-    make_run(workdir, store)
-    return workdir
-
-
-@pytest.fixture(scope="module")
 def deep(store, tmp_path_factory):
     """The same with five layers."""
     workdir = tmp_path_factory.mktemp("deep") / "run"
