@@ -14,10 +14,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from apart import Sides, answer
 
 from firth.distributed.allocator import keep_freed_memory
 from firth.weights.packaged import find_packaged
@@ -187,11 +190,7 @@ def serve(name: str, count: int):
     given = (*examples("train", count), examples("dev", PREDICTED)[0])
     side = Firth(*given) if name == "firth" else Torch(*given)
     about = {"compiling": side.compiling, "padding": side.padding, "shapes": side.shapes}
-    print(json.dumps(about), flush=True)
-    for line in sys.stdin:
-        began = time.perf_counter()
-        getattr(side, line.strip())()
-        print(time.perf_counter() - began, flush=True)
+    answer(lambda verb: getattr(side, verb)(), json.dumps(about))
 
 
 def main():
@@ -204,28 +203,18 @@ def main():
     args = parser.parse_args()
     if args.side:
         return serve(args.side, args.examples)
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    free = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
-    sides, about = {}, {}
-    for name in SIDES:
-        command = [sys.executable, __file__, f"--examples={args.examples}", "--side", name]
-        sides[name] = subprocess.Popen(command, env=free | {"JAX_PLATFORMS": "cpu"}, **pipes)
-        about[name] = json.loads(sides[name].stdout.readline())
+    sides = Sides(__file__, SIDES, [f"--examples={args.examples}"], JAX_PLATFORMS="cpu")
+    about = {name: json.loads(line) for name, line in sides.said.items()}
     print(f"{THREADS} threads, load {os.getloadavg()[0]:.1f}; {about}")
     times = {}
     for verb, size in (("train", args.examples), ("predict", PREDICTED)):
-        for _ in range(args.rounds):
-            for name, side in sides.items():
-                side.stdin.write(f"{verb}\n")
-                side.stdin.flush()
-                took = float(side.stdout.readline())
-                times.setdefault(verb, {}).setdefault(name, []).append(round(took, 3))
+        found = sides.in_turn(args.rounds, verb)
+        times[verb] = {name: [round(s, 3) for s in seconds] for name, seconds in found.items()}
         for name, seconds in times[verb].items():
             ratios = [t / f for t, f in zip(seconds, times[verb]["firth"], strict=True)]
             rate = size / statistics.median(seconds)
             print(f"{verb} {name:<20} {rate:8.1f} examples/s  / {statistics.median(ratios):.2f}")
-    for side in sides.values():
-        side.communicate()
+    sides.close()
     if args.record:
         from firth.training.journal import commit
 

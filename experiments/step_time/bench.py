@@ -14,10 +14,14 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from apart import Sides, answer
 
 from firth.distributed.allocator import keep_freed_memory
 
@@ -233,32 +237,7 @@ def serve(name, shape):
     run = firth_side(*shape) if name == "firth" else torch_side(*shape, bf16="bf16" in name)
     run()
     run()
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        began = time.perf_counter()
-        run()
-        print(time.perf_counter() - began, flush=True)
-
-
-def timed_apart(argv, rounds):
-    """{side: seconds of each round}, the sides in turn, each in its own process."""
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    free = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
-    sides = {}
-    for name in SIDES:
-        command = [sys.executable, __file__, *argv, "--side", name]
-        sides[name] = subprocess.Popen(command, env=free, **pipes)
-        if sides[name].stdout.readline() != "ready\n":
-            raise SystemExit(f"{name} failed: {' '.join(command)}")
-    times = {name: [] for name in SIDES}
-    for _ in range(rounds):
-        for name, side in sides.items():
-            side.stdin.write("\n")
-            side.stdin.flush()
-            times[name].append(float(side.stdout.readline()))
-    for side in sides.values():
-        side.communicate()
-    return times
+    answer(lambda _: run(), "ready")
 
 
 def main():
@@ -273,7 +252,9 @@ def main():
     shape = (args.recipe, args.batch, args.length, args.vocab)
     if args.side:
         return serve(args.side, shape)
-    times = timed_apart(sys.argv[1:], args.rounds)
+    sides = Sides(__file__, SIDES, sys.argv[1:])
+    times = sides.in_turn(args.rounds)
+    sides.close()
     load = os.getloadavg()[0]
     print(f"{args.recipe}, {args.batch} x {args.length}, {THREADS} threads, load {load:.1f}")
     for name, values in times.items():
