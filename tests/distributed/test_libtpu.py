@@ -30,12 +30,18 @@ def test_nothing_is_said_of_tpus_that_are_not_there(program):
     assert done.stderr == ""
 
 
+NO_TPU_FOUND = "import jax; jax.devices()"
+SLICE_DESCRIBED = (
+    "from firth.planning.compiler import topology; topology.devices(topology.parse('v5e:2x2'))"
+)
+
+
 @pytest.mark.usefixtures("libtpu")
-def test_children_of_a_process_in_which_libtpu_found_no_tpu_run_on_the_cpu():
-    """libtpu sets TPU_WORKER_ID and others to warnings, which are no sign of a TPU."""
+@pytest.mark.parametrize("before", [NO_TPU_FOUND, SLICE_DESCRIBED])
+def test_children_of_a_process_in_which_libtpu_found_no_tpu_run_on_the_cpu(before):
+    """libtpu sets TPU_WORKER_ID and others to warnings, and a description needs a TPU's names."""
     child = "from firth.distributed.job import in_cluster; print(in_cluster())"
-    program = "import jax, subprocess, sys; jax.devices(); "
-    program += f"subprocess.run([sys.executable, '-c', {child!r}])"
+    program = f"{before}; import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True

@@ -1,5 +1,6 @@
 """Slices of TPU pods as descriptions: which exist, and their names for the compiler."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import math
@@ -108,15 +109,6 @@ def devices(topology: Topology) -> list:
             "compiling for TPUs needs libtpu (no TPU): pip install 'firth[tpu]', or leave "
             "--compile out"
         )
-    for name, value in {  # otherwise libtpu asks the cloud which TPU this machine has, and warns
-        "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "TPU_ACCELERATOR_TYPE": topology.chip.accelerator_type(topology.chips),
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "true",  # a description holds no TPU, so processes may share
-        "TPU_MIN_LOG_LEVEL": "3",
-        "TPU_STDERR_LOG_LEVEL": "3",
-    }.items():
-        os.environ.setdefault(name, value)
     from jax.experimental import topologies
 
     shape = (*topology.shape, 1)[:3]
@@ -127,9 +119,10 @@ def devices(topology: Topology) -> list:
         options["num_slices"] = topology.slices
     sides = "x".join(map(str, topology.shape))
     try:
-        description = topologies.get_topology_desc(
-            platform="tpu", topology_name=f"{topology.chip.topology}:{sides}", **options
-        )
+        with _told(topology):
+            description = topologies.get_topology_desc(
+                platform="tpu", topology_name=f"{topology.chip.topology}:{sides}", **options
+            )
     except Exception as error:  # whatever the plugin raises, in its own words
         reason = str(error).splitlines()[0]
         raise FirthError(
@@ -137,3 +130,26 @@ def devices(topology: Topology) -> list:
             f"{known(topology.chip.name)}"
         ) from None
     return list(description.devices)
+
+
+@contextlib.contextmanager
+def _told(topology: Topology):
+    """Tell libtpu where it is; otherwise it asks the cloud which TPU this machine has, and warns.
+
+    What names a TPU is taken back: this process's children would believe to be on it.
+    """
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "true")  # a description holds no TPU
+    os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TPU_STDERR_LOG_LEVEL", "3")
+    place = {
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_ACCELERATOR_TYPE": topology.chip.accelerator_type(topology.chips),
+    }
+    place = {name: value for name, value in place.items() if name not in os.environ}
+    os.environ.update(place)
+    try:
+        yield
+    finally:
+        for name in place:
+            os.environ.pop(name, None)
