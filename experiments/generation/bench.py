@@ -1,11 +1,11 @@
-"""Time per token of generation: Firth against transformers' `generate`, and whether it is flat.
+"""Time per token of generation: Firth against transformers' `generate`, early and late.
 
     python experiments/generation/bench.py [--size small] [--batch 1 16] [--tokens 512]
 
 Both sides write the same number of tokens after the same prompts with the same random GPT-2 body,
 greedily and in float32, in this one process, in turn, on the same number of threads, each with its
-key-value cache. The end-of-text token is left out, so that nothing ends early. Flatness compares
-the time per token of the last and the first 64 of those written, between 64 and `--tokens`.
+key-value cache. The end-of-text token is left out, so that nothing ends early. Attention reads more
+as the text grows: the time per token is also given for tokens 64 to 128 and for the last 64.
 """
 
 import argparse

@@ -15,6 +15,11 @@ from firth.models.model import is_stateful
 
 SHORTEST = 16  # prompts are padded to a power of two, at least this one, so that few shapes compile
 STEP = 64  # the cache's room for new tokens is a multiple of this
+# A CPU begins with room for this many new tokens of all rows together, and doubles it as the text
+# grows, since attention reads all slots of the cache, at the memory's speed. Every room compiles a
+# step of its own. For few rows that takes longer than the reading that it would save. GPUs and TPUs
+# compile for longer and read faster: they make the whole room at once.
+FIRST = 2048
 
 
 def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
@@ -24,8 +29,9 @@ def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
     sample that key each prompt's draws. `settings` are temperature, top_k, top_p and greedy.
 
     The first P slots of the cache hold the prompts, padded on the right. The slots after them hold
-    the new tokens, the same slot for all rows. Each row has its own mask and positions. The cache
-    of a recurrent network is its state.
+    the new tokens, the same slot for all rows. Each row has its own mask and positions. On a CPU
+    the room for new tokens grows with them, see FIRST. The cache of a recurrent network is its
+    state.
     """
     count, most = len(prompts), max(map(len, prompts))
     P = min(max(SHORTEST, 1 << (most - 1).bit_length()), encoder.max_length)
@@ -50,13 +56,19 @@ def blocks(encoder, prompts, numbers, max_tokens, seed, settings, size: int):
         draw["top_k"] = np.float32(settings["top_k"])
     if settings["top_p"] < 1:
         draw["top_p"] = np.float32(settings["top_p"])
-    capacity = P + -(-max_tokens // STEP) * STEP
-    state = _prefill(encoder.model, encoder.params, tokens_BP, lengths_B, capacity)
+    room = whole = -(-max_tokens // STEP) * STEP
+    if jax.default_backend() == "cpu" and not is_stateful(encoder.model.encoder.config):
+        room = min(FIRST // rows, whole)
+    state = _prefill(encoder.model, encoder.params, tokens_BP, lengths_B, P + room)
     tokens_BT, generated = None, 0
     while True:
         open_B = np.zeros(rows, bool)
         open_B[:count] = yield tokens_BT
         steps = min(size, max_tokens - generated)
+        while generated + steps > room:
+            room = min(2 * room, whole)
+            hidden_BD, cache = state
+            state = hidden_BD, _widened(cache, P + room)
         out_BT, state = _decode_steps(
             encoder.model, encoder.params, state, fixed, draw, open_B, generated, steps, size=size
         )
@@ -84,13 +96,21 @@ def _prefill(model, params, tokens_BP, lengths_B, capacity):
         visible = jnp.broadcast_to(places_P <= places_P[:, None], (B, P, P))
         positions = jnp.broadcast_to(places_P, (B, P))
         last_BPD, cache = body.extend(tokens_BP, positions, visible, body.empty_cache(B, P), 0)
-        return last_BPD, jax.tree.map(widen, cache)
-
-    def widen(array):
-        return jnp.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, capacity - P), (0, 0)])
+        return last_BPD, _widened(cache, capacity)
 
     last_BPD, cache = model.apply({"params": params}, method=prefill)
     return last_BPD[jnp.arange(B), lengths_B - 1], cache
+
+
+@functools.partial(jax.jit, static_argnames="capacity")
+def _widened(cache, capacity):
+    """The cache with empty slots after its own, `capacity` of them in all."""
+
+    def widen(array):
+        more = capacity - array.shape[-2]
+        return jnp.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, more), (0, 0)])
+
+    return jax.tree.map(widen, cache)
 
 
 @functools.partial(jax.jit, static_argnames=("model", "size"), donate_argnames="state")

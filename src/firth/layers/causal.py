@@ -2,7 +2,7 @@
 
 A cache of fixed capacity holds the keys and values of earlier tokens, for prefill and decode steps;
 every call fills its next slots. B batch, L length, C capacity, M keys (L without a cache, else C),
-D model width, N layers, H heads, K head width, F MLP width.
+D model width, N layers, H heads, K head width, R = B H heads of all rows, F MLP width.
 """
 
 import flax.linen as nn
@@ -28,14 +28,31 @@ def causal_mask(mask_BL):
 def empty_cache(config, rows: int, capacity: int):
     """An empty cache of `Stack`, for `rows` texts of at most `capacity` tokens.
 
-    (keys, values) [B, H, C, K] in the compute dtype for each layer: a tuple of N pairs, so that XLA
+    (keys, values) [R, C, K] in the compute dtype for each layer: a tuple of N pairs, so that XLA
     writes each array in place; under `scan` one pair with a leading axis N.
     """
     c = config
-    shape = (rows, c.num_heads, capacity, c.hidden_size // c.num_heads)
+    shape = (rows * c.num_heads, capacity, c.hidden_size // c.num_heads)
     if c.scan:
         return tuple(jnp.zeros((c.num_layers, *shape), c.dtype) for _ in "kv")
     return tuple(tuple(jnp.zeros(shape, c.dtype) for _ in "kv") for _ in range(c.num_layers))
+
+
+def attend_cache(q_BLHK, past, bias):
+    """Attention to all slots of a layer's cache, (keys, values) [R, C, K], without dropout.
+
+    Rows and heads stay one axis in both products. XLA then reads the cache where it lies. Were the
+    axes apart, it would copy the keys and the values of a single row for every token.
+
+    Returns the output [B, L, H, K] and the probabilities float32 [B, H, L, C].
+    """
+    (B, L, H, K), (k_RCK, v_RCK) = q_BLHK.shape, past
+    q_RLK = q_BLHK.swapaxes(1, 2).reshape(B * H, L, K)
+    scores_RLC = jnp.einsum("RLK,RCK->RLC", q_RLK, k_RCK, preferred_element_type=jnp.float32)
+    probs_BHLC = jax.nn.softmax(scores_RLC.reshape(B, H, L, -1) + bias, axis=-1)
+    probs_RLC = probs_BHLC.reshape(B * H, L, -1).astype(v_RCK.dtype)
+    out_RLK = jnp.einsum("RLC,RCK->RLK", probs_RLC, v_RCK)
+    return out_RLK.reshape(B, H, L, K).swapaxes(1, 2), probs_BHLC
 
 
 class CausalAttention(nn.Module):
@@ -47,8 +64,8 @@ class CausalAttention(nn.Module):
     def __call__(self, x_BLD, bias, past, slot, *, train: bool):
         """Attend to every key that `bias`, broadcastable to [B, H, L, M], allows.
 
-        `past` is a layer's cache, (keys, values) [B, H, C, K]. With it, the keys and values of
-        `x_BLD` go to the slots from `slot` on, and attention is over all C.
+        `past` is a layer's cache, (keys, values) [R, C, K]. With it, the keys and values of
+        `x_BLD` go to the slots from `slot` on, and attention is over all C, without dropout.
 
         Returns the output [B, L, D], the probabilities before dropout [B, H, L, M] float32, and
         the new keys and values (None without `past`).
@@ -58,23 +75,26 @@ class CausalAttention(nn.Module):
         H, K = c.num_heads, D // c.num_heads
         parts = jnp.split(dense(c, 3 * D, "qkv")(x_BLD), 3, axis=-1)
         q_BLHK, k_BMHK, v_BMHK = (part.reshape(B, L, H, K) for part in parts)
+        q_BLHK *= K**-0.5
         if past is not None:
+            new = (array.swapaxes(1, 2).reshape(B * H, L, K) for array in (k_BMHK, v_BMHK))
             past = tuple(
-                jax.lax.dynamic_update_slice_in_dim(old, new.swapaxes(1, 2), slot, axis=2)
-                for old, new in zip(past, (k_BMHK, v_BMHK), strict=True)
+                jax.lax.dynamic_update_slice_in_dim(old_RCK, new_RLK, slot, axis=1)
+                for old_RCK, new_RLK in zip(past, new, strict=True)
             )
-            k_BMHK, v_BMHK = (array.swapaxes(1, 2) for array in past)
-        out_BLHK, probs_BHLM = attend_heads(
-            q_BLHK * K**-0.5,
-            k_BMHK,
-            v_BMHK,
-            bias,
-            Dropout(c.attention_dropout),
-            train=train,
-            fuse=c.fused_attention and past is None,
-            kernels=c.attention if past is None else "plain",
-            reach=(L, 0),
-        )
+            out_BLHK, probs_BHLM = attend_cache(q_BLHK, past, bias)
+        else:
+            out_BLHK, probs_BHLM = attend_heads(
+                q_BLHK,
+                k_BMHK,
+                v_BMHK,
+                bias,
+                Dropout(c.attention_dropout),
+                train=train,
+                fuse=c.fused_attention,
+                kernels=c.attention,
+                reach=(L, 0),
+            )
         out_BLD = dense(c, D, "output", init=initializer(c, c.residual_scale))(
             out_BLHK.reshape(B, L, D)
         )
