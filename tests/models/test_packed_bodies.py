@@ -151,6 +151,18 @@ def test_only_bodies_that_keep_texts_apart_take_packed_rows():
             check_packing({"family": name})
 
 
+def test_a_body_of_ones_own_says_itself_that_it_packs(tmp_path, monkeypatch):
+    """Derived from BERT's, it may mix the tokens of a row in a way of its own."""
+    text = "from firth.models import bert\n\n\nclass Config(bert.Config):\n    {}\n\n\n"
+    text += "class Body(bert.Body):\n    pass\n"
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, line in (("mixes_texts", "pass"), ("keeps_texts", "packs = True")):
+        (tmp_path / f"{name}.py").write_text(text.format(line))
+    with pytest.raises(FirthError, match="'mixes_texts:Body' cannot read packed rows"):
+        check_packing({"family": "mixes_texts:Body"})
+    check_packing({"family": "keeps_texts:Body"})
+
+
 @pytest.mark.parametrize("family", ["bert", "modernbert"])
 def test_kernels_that_know_padding_alone_are_left_out(family, monkeypatch):
     """Those of TPUs, also for the local layers of ModernBERT."""

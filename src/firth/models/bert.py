@@ -78,7 +78,7 @@ class Config:
     glorot_edges: ClassVar[bool] = False  # see `layers.transformer.edge_initializer`
     attention_output_dropout: ClassVar[bool] = True  # before the residual sum
     causal: ClassVar[bool] = False  # whether a token sees only those before it
-    packs: ClassVar[bool] = True  # whether its body reads packed rows (`Body.__call__`)
+    packs: ClassVar[bool] = True  # whether its body reads packed rows; not inherited by one's own
     products = transformer  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True  # of the head that scores the next token
 

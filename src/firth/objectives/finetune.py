@@ -162,14 +162,24 @@ def check_packing(spec: dict, both_orders: bool = False) -> None:
     `both_orders` need rows of their own.
     """
     name = spec["family"]
-    if not getattr(family(name).Config, "packs", False):
-        able = [each for each in FAMILIES if getattr(family(each).Config, "packs", False)]
+    if not _packs(name):
+        able = [each for each in FAMILIES if _packs(each)]
         raise FirthError(
             f"model.family={name!r} cannot read packed rows, where each text must be read as if it "
             f"were alone; {', '.join(able)} can"
         )
     if both_orders:
         raise FirthError("packed rows cannot be read in both orders of their pairs")
+
+
+def _packs(name: str) -> bool:
+    """Whether a family's Config says that its body reads packed rows.
+
+    One of the user's own says so itself: derived from BERT's, it may mix the tokens of a row in
+    another way.
+    """
+    config = family(name).Config
+    return vars(config).get("packs", False) if ":" in name else getattr(config, "packs", False)
 
 
 def _rows(batch: dict) -> dict:
