@@ -214,6 +214,7 @@ def get_config(arg=None):
         choices="",  # a column of lists, or A,B,C of one choice each; "": found by their names
         tokenizer="",  # "": the one that comes with the weights
         length=128,
+        packed=False,  # several examples in a row of so many tokens, each read alone
     )
 
     c.objective = dict(

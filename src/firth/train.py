@@ -109,7 +109,8 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     mesh = partition.create_mesh(config.mesh)
     check_rows(config, mesh)
     policy = recovery.read_policy(config)
-    chosen = {"model.attention": choose_attention(config.model)}
+    masks = ("blocks",) if config.data.get("packed") else ()
+    chosen = {"model.attention": choose_attention(config.model, *masks)}
     here = recipe.with_fields(config, chosen) if "attention" in config.model else config
     run = experiment.build(here, mesh, cache=workdir / "epochs.json")
     check_equal(facts(config, run))
@@ -173,10 +174,11 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     )
     stack.callback(batches.close)
 
-    def finish(number, measured, squares, tokens):
+    def finish(number, measured, squares):
         """Check and log the metrics of a step, while the next step runs."""
         measured = guard.check(number, *jax.device_get((measured, squares)))
-        meter.add(number, measured, tokens, batches.wait_seconds)
+        _, tokens = measured["pad_fraction"]
+        meter.add(number, measured, int(tokens), batches.wait_seconds)
         forecast.after(number)
         clock.show_life()
 
@@ -195,7 +197,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         done += 1
         if pending:
             finish(*pending)
-        pending = done, measured, squares, batch["mask"][0].size * config.batch_size
+        pending = done, measured, squares
         last = done == end
         due = evaluators.due(done, last)
         agreed = watch.agreed(done, stop, saves.overdue())

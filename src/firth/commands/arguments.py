@@ -247,6 +247,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         "--long", choices=LONG, default="truncate", help="cut longer texts, or read them in windows"
     )
     add("--stride", type=positive, help="tokens from window to window of --long=average (half)")
+    add("--packed", action="store_true", help="read several texts in a row, each by itself")
 
 
 def refuse_candidates(args) -> None:

@@ -214,7 +214,7 @@ def _measure_file(args, parser):
         own.evaluate(args, parser, check_output(args.output) if args.output else None)
         return
     refuse_candidates(args)
-    reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
+    reading = Reading(args.batch_size, args.max_length, args.long, args.stride, args.packed)
     rows = open_rows(args.model, args.data, args)
     label = rows.label(args.label)
     output = check_output(args.output) if args.output else None

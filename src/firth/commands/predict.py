@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         own.predict(args, parser, place)
         return 0
     refuse_candidates(args)
-    reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
+    reading = Reading(args.batch_size, args.max_length, args.long, args.stride, args.packed)
     rows = open_rows(args.model, args.input, args)
     kind = output_format(args.output, rows)
     if args.output != "-":

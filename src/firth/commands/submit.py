@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     from firth.inference.predictions.submit import CONSTANT, find_sources, submit
 
     sources = find_sources(args.models, args.data)
-    reading = Reading(args.batch_size, args.max_length, args.long, args.stride)
+    reading = Reading(args.batch_size, args.max_length, args.long, args.stride, args.packed)
     written = submit(sources, output, fill=args.fill, reading=reading, dtype=args.dtype)
     _print(written)
     filled = sum(source == CONSTANT for _, source in written)

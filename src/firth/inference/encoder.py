@@ -218,7 +218,7 @@ class Encoder:
           texts: a string, a pair (a tuple of two), or a list of strings and pairs.
           top: how many probabilities a prediction holds at most, the likeliest first; None: all.
           options: `batch_size` (32), `max_length` (as in training), `long` ("truncate", or
-            "average" over windows), `stride` (tokens between windows).
+            "average" over windows), `stride` (tokens between windows), `packed` (texts share rows).
 
         Returns one `firth.inference.predictions.classifier.Prediction` for each text, in order:
         `label`, `probability` and `probabilities` {label: p}, or `score`. Raises FirthError as

@@ -20,8 +20,23 @@ MASKED = -1e4  # added to masked scores, as BERT does: a row with no key at all 
 
 
 def mask_to_bias(mask_BM):
-    """Additive bias float32 [B, 1, 1, M] that hides the keys where the bool mask is False."""
-    return jnp.where(mask_BM, 0.0, MASKED)[:, None, None, :]
+    """Additive bias float32 [B, 1, 1, M] that hides the keys where the bool mask is False.
+
+    In packed rows the mask is int: the number, from 1, of the text that each token is of, and 0 at
+    padding. There the bias is [B, 1, M, M], and a token sees its own text alone.
+    """
+    if mask_BM.dtype == bool:
+        return jnp.where(mask_BM, 0.0, MASKED)[:, None, None, :]
+    return jnp.where(mask_BM[:, :, None] == mask_BM[:, None, :], 0.0, MASKED)[:, None]
+
+
+def places(mask_BL):
+    """The place of each token in its text, int [L], or [B, L] in packed rows (`mask_to_bias`)."""
+    place_L = jnp.arange(mask_BL.shape[1])
+    if mask_BL.dtype == bool:
+        return place_L
+    before_BL = jnp.pad(mask_BL, ((0, 0), (1, 0)))[:, :-1]
+    return place_L - jax.lax.cummax(jnp.where(mask_BL != before_BL, place_L, 0), axis=1)
 
 
 def attend(scores_BHLM, v_BMHK, dropout: Dropout, *, train: bool):
@@ -116,7 +131,7 @@ def reach_bias(mask_BM, reach):
     place_M = jnp.arange(mask_BM.shape[1])
     ahead_MM = place_M - place_M[:, None]
     near_MM = (ahead_MM >= -reach[0]) & (ahead_MM <= reach[1])
-    return jnp.where(mask_BM[:, None, None, :] & near_MM, 0.0, MASKED)
+    return jnp.where(near_MM, mask_to_bias(mask_BM), MASKED)
 
 
 def check_fused():

@@ -11,19 +11,22 @@ from firth.layers.dropout import Dropout
 from firth.layers.transformer import dense
 
 
-def rotary(length: int, width: int, theta: float):
-    """(cosines, sines) float32 [L, K] of the angles position x theta**(-2i/K) (Su et al. 2021)."""
+def rotary(places, width: int, theta: float):
+    """(cosines, sines) float32 [..., K] of the angles place x theta**(-2i/K) (Su et al. 2021).
+
+    `places` are int [L], or [B, L] where those of rows differ.
+    """
     rates = theta ** -(jnp.arange(0, width, 2, dtype=jnp.float32) / width)
-    angles_LK = jnp.arange(length, dtype=jnp.float32)[:, None] * jnp.tile(rates, 2)
-    return jnp.cos(angles_LK), jnp.sin(angles_LK)
+    angles = places.astype(jnp.float32)[..., None] * jnp.tile(rates, 2)
+    return jnp.cos(angles), jnp.sin(angles)
 
 
-def rotate(x_BLHK, cosines_LK, sines_LK):
-    """Turn each pair (k, k + K/2) of a head by its position's angle, in float32."""
+def rotate(x_BLHK, cosines, sines):
+    """Turn each pair (k, k + K/2) of a head by its place's angle in `rotary`, in float32."""
     x = x_BLHK.astype(jnp.float32)
     low, high = jnp.split(x, 2, axis=-1)
     turned = jnp.concatenate([-high, low], axis=-1)
-    return (x * cosines_LK[:, None] + turned * sines_LK[:, None]).astype(x_BLHK.dtype)
+    return (x * cosines[..., None, :] + turned * sines[..., None, :]).astype(x_BLHK.dtype)
 
 
 class RotaryAttention(nn.Module):
@@ -47,6 +50,7 @@ class RotaryAttention(nn.Module):
         q_BLHK, k_BMHK, v_BMHK = (part.reshape(B, L, H, K) for part in parts)
         q_BLHK, k_BMHK = rotate(q_BLHK, *rotation), rotate(k_BMHK, *rotation)
         drop = Dropout(c.attention_dropout)
+        packed = rotation[0].ndim == 3  # places of each row's own; the kernels know padding alone
         out_BLHK, probs_BHLM = attend_heads(
             q_BLHK * K**-0.5,
             k_BMHK,
@@ -54,7 +58,7 @@ class RotaryAttention(nn.Module):
             bias,
             drop,
             train=train,
-            fuse=c.fused_attention,
+            fuse=c.fused_attention and not packed,
             kernels=c.attention,
             reach=self.reach,
         )

@@ -71,8 +71,10 @@ def check_body(config):
             raise FirthError(f"model.{name}={getattr(config, name)} should be at least 1")
 
 
-def choose_attention(fields) -> str:
+def choose_attention(fields, *more: str) -> str:
     """ "plain" or "cudnn", for a model section's `attention` on the devices that will train.
+
+    `more` are kinds of mask beside those of the family: "blocks" where rows are packed.
 
     cuDNN's attention must agree with the plain way here before a run trains with it. "auto" takes
     it where it does, and the log says what it took and why. Raises FirthError where "cudnn" is
@@ -89,7 +91,7 @@ def choose_attention(fields) -> str:
         why = RELATIVE
     elif not cudnn.on_cuda():
         why = f"this {kind} is no NVIDIA GPU"
-    why = why or check_cudnn(fields["dtype"], width, masks)
+    why = why or check_cudnn(fields["dtype"], width, (*masks, *more))
     if why and wanted == "cudnn":
         other = "or set" if masks else "set"
         raise FirthError(f"model.attention=cudnn: {why}; {other} model.attention=plain")

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from firth.errors import FirthError
-from firth.layers.attention import mask_to_bias
+from firth.layers.attention import mask_to_bias, places
 from firth.layers.dropout import Dropout
 from firth.layers.heads import word_scores
 from firth.layers.products import transformer
@@ -78,6 +78,7 @@ class Config:
     glorot_edges: ClassVar[bool] = False  # see `layers.transformer.edge_initializer`
     attention_output_dropout: ClassVar[bool] = True  # before the residual sum
     causal: ClassVar[bool] = False  # whether a token sees only those before it
+    packs: ClassVar[bool] = True  # whether its body reads packed rows; not inherited by one's own
     products = transformer  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True  # of the head that scores the next token
 
@@ -164,7 +165,9 @@ class Body(nn.Module):
         Args:
           tokens_BL: int token ids.
           segments_BL: int segment ids; zeros when None.
-          mask_BL: bool, True at real tokens; all True when None.
+          mask_BL: bool, True at real tokens; all True when None. In packed rows int, as
+            `layers.attention.mask_to_bias` has it: each text is read as if it were alone, but
+            `pooled` is that of the row's first.
           train: apply dropout (needs the `dropout` random stream).
           attentions: also return the attention probabilities.
         """
@@ -183,9 +186,11 @@ class Body(nn.Module):
             )
         if segments_BL is None:
             segments_BL = jnp.zeros_like(tokens_BL)
-        positions = jnp.arange(L)
+        positions = places(mask_BL)
         if c.first_position:  # RoBERTa counts real tokens; padding gets the row before the first
-            positions = jnp.cumsum(mask_BL, axis=1) * mask_BL + c.first_position - 1
+            packed = mask_BL.dtype != bool
+            count_BL = positions + 1 if packed else jnp.cumsum(mask_BL, axis=1)
+            positions = count_BL * (mask_BL != 0) + c.first_position - 1
         e_BLE = self.word(tokens_BL) + self.position(positions)
         if c.type_vocab_size:
             e_BLE += self.type(segments_BL)
@@ -197,9 +202,13 @@ class Body(nn.Module):
         last_BLD, layers, probs = self.stack(
             e_BLD, mask_to_bias(mask_BL), train=train, attentions=attentions
         )
-        pooled_BD = jnp.tanh(self.pooler(last_BLD[:, 0])) if self.config.pooler else None
+        pooled_BD = self.pool(last_BLD[:, 0]) if self.config.pooler else None
         hidden = jnp.concatenate([e_BLD[None], layers])
         return Encoded(last=last_BLD, hidden=hidden, pooled=pooled_BD, attentions=probs)
+
+    def pool(self, first_BD):
+        """The pooled output of the last hidden states of first tokens, [..., D]."""
+        return jnp.tanh(self.pooler(first_BD))
 
     def decode(self, x_BME):
         """Scores against the word embeddings: [..., E] to [..., V], accumulated in float32."""

@@ -90,14 +90,19 @@ class Model(nn.Module):
         """Logits float32 [B, L] that a token is the original (All-tokens MLM)."""
         return self.head("copy")(hidden_BLD)[..., 0].astype(jnp.float32)
 
-    def classify(self, out: Encoded, mask_BL=None, *, train=False, head="classifier"):
+    def classify(self, out: Encoded, mask_BL=None, *, train=False, head="classifier", texts=0):
         """Logits float32 [B, C] of the family's classifier, or of `head`, made like it.
+
+        In rows packed with at most `texts` texts, which `mask_BL` numbers from 1, the logits are
+        [B, texts, C], those of texts that a row lacks without a meaning.
 
         It reads the pooled output. With a hidden layer of its own, it reads by `classifier_pooling`
         the first token ("cls"), the last real one ("last"), the mean of the real ones ("mean"), or
         the last, greatest and mean values beside each other ("concat").
         """
         c = self.encoder.config
+        if texts:
+            return self.head(head)(self._of_texts(out.last, mask_BL, texts), train=train)
         if classifies_pooled(c):
             x_BD = out.pooled
         elif c.classifier_pooling == "cls":
@@ -112,6 +117,17 @@ class Model(nn.Module):
             x_BD = jnp.einsum("BLD,BL->BD", out.last, weights_BL.astype(out.last.dtype))
             x_BD /= jnp.maximum(weights_BL.sum(1, keepdims=True), 1)  # padding rows have none
         return self.head(head)(x_BD, train=train)
+
+    def _of_texts(self, last_BLD, number_BL, texts: int):
+        """What the classifier reads of each text of packed rows, [B, T, D]."""
+        c = self.encoder.config
+        own_BTL = number_BL[:, None] == jnp.arange(1, texts + 1)[:, None]
+        if c.classifier_pooling == "mean" and not classifies_pooled(c):
+            count_BT1 = jnp.maximum(own_BTL.sum(2, keepdims=True), 1)
+            return jnp.einsum("BTL,BLD->BTD", own_BTL.astype(last_BLD.dtype), last_BLD) / count_BT1
+        first_BT1 = own_BTL.argmax(2)[..., None]
+        first_BTD = jnp.take_along_axis(last_BLD, first_BT1, axis=1)
+        return self.encoder.pool(first_BTD) if classifies_pooled(c) else first_BTD
 
     def generator_hidden(self, tokens_BL, segments_BL, mask_BL, *, train):
         """The generator's last hidden states [B, L, D_generator].

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.layers.attention import mask_to_bias, reach_bias
+from firth.layers.attention import mask_to_bias, places, reach_bias
 from firth.layers.dropout import Dropout
 from firth.layers.products import with_local_layers
 from firth.layers.rotary import RotaryAttention, rotary
@@ -68,6 +68,7 @@ class Config:
     glorot_edges: ClassVar[bool] = False
     pre_norm: ClassVar[bool] = True
     causal: ClassVar[bool] = False
+    packs: ClassVar[bool] = True  # see BERT's
     products = with_local_layers  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True
     type_vocab_size: ClassVar[int] = 1
@@ -206,14 +207,12 @@ class Body(nn.Module):
 
     def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
         """Run the layers; the embeddings may come from another encoder."""
-        c, L = self.config, e_BLE.shape[1]
+        c, place = self.config, places(mask_BL)
         e_BLD = self.project(e_BLE) if c.projects else e_BLE
         width, reach = c.hidden_size // c.num_heads, (c.window // 2, c.window // 2)
-        contexts = (
-            (mask_to_bias(mask_BL), rotary(L, width, c.global_theta)),
-            (reach_bias(mask_BL, reach), rotary(L, width, c.local_theta)),
-        )
-        last_BLD, layers, probs = self.stack(e_BLD, contexts, train=train, attentions=attentions)
+        far = mask_to_bias(mask_BL), rotary(place, width, c.global_theta)
+        near = reach_bias(mask_BL, reach), rotary(place, width, c.local_theta)
+        last_BLD, layers, probs = self.stack(e_BLD, (far, near), train=train, attentions=attentions)
         last_BLD = self.final_norm(last_BLD)
         hidden = jnp.concatenate([e_BLD[None], layers[:-1], last_BLD[None]])
         return Encoded(last=last_BLD, hidden=hidden, attentions=probs)

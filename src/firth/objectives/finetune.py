@@ -3,7 +3,7 @@
 Radford et al. 2018, sections 3.2 and 3.3: a language-modelling loss beside the task's, and both
 orders of two texts whose order means nothing. Choices are read one by one, and their scores are the
 logits of a softmax (Devlin et al. 2019, section 4.4). B rows or questions, L length, C labels or
-choices, R = B C.
+choices, R = B C, T texts of a packed row.
 """
 
 import dataclasses
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from firth.data.labels.class_weights import class_weights
 from firth.errors import FirthError
+from firth.models import FAMILIES
 from firth.models.model import family, reads_backward
 from firth.objectives.clm import next_tokens
 from firth.objectives.losses import cross_entropy, log_loss
@@ -28,6 +29,9 @@ class Finetune(TaskObjective):
     between and after the texts. With `choices` a batch has tokens [B, C, L], and each row of L
     tokens one score. `class_weights` [C] multiply the loss of each example by that of its label,
     and count in the divisor as in torch's cross-entropy; metrics are not weighted.
+
+    A batch of packed rows (`firth.data.packing`) has `text`, int [B, L], and an axis of texts in
+    weight, labels and logits: [B, T] and [B, T, C]. The loss is the mean over texts, as ever.
     """
 
     regression: bool = False
@@ -88,7 +92,11 @@ class Finetune(TaskObjective):
         return batch["weight"] * jnp.asarray(self.class_weights, jnp.float32)[batch["labels"]]
 
     def logits(self, model, batch, *, train: bool):
-        """Logits float32 [B, C]."""
+        """Logits float32 [B, C], of packed rows [B, T, C]."""
+        if "text" in batch:
+            text_BL, texts = batch["text"], batch["weight"].shape[1]
+            out = model.encoder(batch["tokens"], batch["segments"], text_BL, train=train)
+            return model.classify(out, text_BL, train=train, head=self.heads[0], texts=texts)
         return self._read(model, _rows(batch), train)[0].reshape(self._shape(batch))
 
     def _shape(self, batch) -> tuple[int, int]:
@@ -115,6 +123,8 @@ class Finetune(TaskObjective):
 
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum} and metrics {name: (sum, weight)}."""
+        if "text" in batch:
+            return self.losses_of(self.logits(model, batch, train=train), batch)
         rows = _rows(batch)
         logits, last_RLD = self._read(model, rows, train)
         sums, metrics = self.losses_of(logits.reshape(self._shape(batch)), batch)
@@ -135,7 +145,7 @@ class Finetune(TaskObjective):
         weights_B = batch["weight"]
         weight = weights_B.sum()
         if self.regression:
-            error_B = logits_BC[:, 0] - batch["labels"].astype(jnp.float32)
+            error_B = logits_BC[..., 0] - batch["labels"].astype(jnp.float32)
             loss = (error_B**2 * weights_B).sum()
             return {"task": loss}, {"task_loss": (loss, weight)}
         loss, right = cross_entropy(logits_BC, batch["labels"], weights_B)
@@ -143,6 +153,33 @@ class Finetune(TaskObjective):
         if self.class_weights:
             loss, _ = cross_entropy(logits_BC, batch["labels"], self._weights(batch))
         return {"task": loss}, metrics
+
+
+def check_packing(spec: dict, both_orders: bool = False) -> None:
+    """Raise FirthError if a body of this spec cannot read several texts in a row (`data.packed`).
+
+    Its attention must end where a text does, and its positions begin with each text. Pairs in
+    `both_orders` need rows of their own.
+    """
+    name = spec["family"]
+    if not _packs(name):
+        able = [each for each in FAMILIES if _packs(each)]
+        raise FirthError(
+            f"model.family={name!r} cannot read packed rows, where each text must be read as if it "
+            f"were alone; {', '.join(able)} can"
+        )
+    if both_orders:
+        raise FirthError("packed rows cannot be read in both orders of their pairs")
+
+
+def _packs(name: str) -> bool:
+    """Whether a family's Config says that its body reads packed rows.
+
+    One of the user's own says so itself: derived from BERT's, it may mix the tokens of a row in
+    another way.
+    """
+    config = family(name).Config
+    return vars(config).get("packs", False) if ":" in name else getattr(config, "packs", False)
 
 
 def _rows(batch: dict) -> dict:

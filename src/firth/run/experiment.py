@@ -15,8 +15,6 @@ import numpy as np
 
 from firth import registry
 from firth.data.corpus.store import Store, open_store
-from firth.data.tasks.buckets import Buckets, of_splits, tokenise
-from firth.data.tasks.choices import tokenise_choices
 from firth.data.tasks.load import find_task
 from firth.data.tasks.overview import Baseline, baselines, overview
 from firth.data.tasks.split import load_splits
@@ -34,6 +32,7 @@ from firth.objectives.objective import Objective, Sources
 from firth.run.answering.parts import Answering
 from firth.run.labelled.heads import without_other_labels
 from firth.run.labelled.parts import Parts, task_tokenizer
+from firth.run.labelled.rows import read_rows
 from firth.run.tagging.parts import Tagged
 from firth.tokenizers.base import Tokenizer
 from firth.training import partition
@@ -114,7 +113,8 @@ def build(config, mesh, cache: Path | None = None) -> Experiment:
     if config.objective.name in PARTS and "task" in config.data:
         return _labelled(PARTS[config.objective.name], config, initial, own, cache)
     if "task" in config.data:
-        return _finetuning(config, initial, own)
+        multiple = mesh.shape["data"] * mesh.shape["fsdp"] * config.accumulate
+        return _finetuning(config, initial, own, multiple)
     return _pretraining(config, initial, own, cache)
 
 
@@ -201,7 +201,7 @@ def _measured(config, spec):
     return data
 
 
-def _finetuning(config, initial, own) -> Experiment:
+def _finetuning(config, initial, own, multiple: int) -> Experiment:
     data = config.data
     task = find_task(data)
     tokenizer = task_tokenizer(data, initial)
@@ -221,16 +221,7 @@ def _finetuning(config, initial, own) -> Experiment:
             fresh = ("^encoder/pooler/",)  # untrained, so `freeze` does not apply to it
 
     splits = load_splits(task, data.dir or None, data.get("dev_fraction", 0.0))
-    tokenised = {}
-    for split, examples in splits.items():
-        reading = (tokenizer, data.length, module.SPECIAL_TOKENS)
-        if examples.choices:
-            texts = (examples.texts_a, examples.choices, examples.places)
-            tokenised[split] = tokenise_choices(*texts, *reading, examples.labels)
-        else:
-            tokenised[split] = tokenise(examples, *reading)
-    rows = of_splits(functools.partial(Buckets, seed=config.seed), tokenised)
-    truncated = {split: found.truncated for split, found in tokenised.items()}
+    rows, truncated, packed = read_rows(splits, tokenizer, spec, config, multiple)
     first_dev = next(split for split in splits if split.startswith("dev"))
     gold = splits["train"].labels
     objective = create_objective(config.objective, tokenizer, task, body=spec, labels=gold)
@@ -249,7 +240,11 @@ def _finetuning(config, initial, own) -> Experiment:
         stages=stage_begins(
             config.get("unfreeze_epochs", 0.0), per_epoch, depth, measured["steps"]
         ),
-        overview=(*said, *overview(task, splits, truncated, data.length, bool(task.dev_splits))),
+        overview=(
+            *said,
+            *overview(task, splits, truncated, data.length, bool(task.dev_splits)),
+            *packed,
+        ),
         baselines=baselines(task, splits),
         groups={name: x.groups for name, x in splits.items() if x.groups is not None},
     )

@@ -31,6 +31,7 @@ ALIKE = {
     "data.kind": (("classification", ""),),
     "data.dev_fraction": ((None, 0.1),),
     "data.choices": ((None, ""),),
+    "data.packed": ((None, False),),
     "unfreeze_epochs": ((None, 0.0),),
     "transfer_vocabulary": ((None, False),),
     "freeze": ((None, ""),),

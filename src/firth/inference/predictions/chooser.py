@@ -59,6 +59,8 @@ class Chooser(Classifier):
         limit, count = reading.max_length or self.length, len(self.labels)
         if reading.long != "truncate":
             raise FirthError(f"long={reading.long}: a model that chooses cuts long contexts")
+        if reading.packed:
+            raise FirthError("packed: a model that chooses reads each choice in a row of its own")
         if limit > self.max_length:
             raise FirthError(f"max_length={limit}: the model has {self.max_length} positions")
         if not texts:

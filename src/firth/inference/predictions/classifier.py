@@ -18,13 +18,15 @@ from flax.traverse_util import flatten_dict
 from scipy.special import softmax
 
 from firth import recipe
+from firth.data.packing.rows import Packed
+from firth.data.tasks.buckets import Tokenised, starts_of
 from firth.data.tasks.rows import Row
 from firth.errors import FirthError
-from firth.inference.batching import pad_rows
+from firth.inference.batching import batch_tokens, pad_rows
 from firth.inference.inputs import Text
 from firth.inference.predictions.reading import Reading
 from firth.models.model import bound, family
-from firth.objectives.finetune import Finetune
+from firth.objectives.finetune import Finetune, check_packing
 
 if TYPE_CHECKING:
     from firth.inference.encoder import Encoder
@@ -107,7 +109,7 @@ class Classifier:
         length = trained.get("data", {}).get("length") or encoder.max_length
         self.max_length = encoder.max_length
         self.length = min(length, self.max_length)
-        objective = Finetune(
+        self._objective = objective = Finetune(
             both_orders=trained.get("objective", {}).get("both_orders", False),
             special_counts=tuple(map(len, family(saved.spec["family"]).SPECIAL_TOKENS)),
             choices=head == CHOICE,
@@ -122,14 +124,22 @@ class Classifier:
         key = (head, objective.both_orders, objective.special_counts)
         self._logits = encoder.program(key, lambda: bound(encoder.model, logits))
 
+        def packed(model, *arrays):
+            batch = dict(zip(("tokens", "segments", "text", "weight"), arrays, strict=True))
+            return objective.logits(model, batch, train=False)
+
+        self._packed = lambda: encoder.program(
+            (*key, "packed"), lambda: bound(encoder.model, packed)
+        )
+
     def __call__(
         self, texts: Sequence[Text], reading: Reading, names: Sequence[str] | None = None
     ) -> tuple[np.ndarray, int]:
         """(probabilities [N, C] or scores [N, 1] as float64, number of texts that lost tokens).
 
         `names` are those of the texts in errors. Raises FirthError for no texts, a value that is no
-        text, a `max_length` that the model or the texts do not allow, and an output that is not
-        finite.
+        text, a `max_length` that the model or the texts do not allow, `packed` of a model that
+        cannot have it, and an output that is not finite.
         """
         names = names or [f"text {i}" for i in range(len(texts))]
         rows, owners, cut = [], [], 0
@@ -140,7 +150,8 @@ class Classifier:
             rows += own
             owners += [number] * len(own)
             cut += lost
-        logits_RC = self._run(rows, reading.batch_size)
+        run = functools.partial(self._run_packed, limit) if reading.packed else self._run
+        logits_RC = run(rows, reading.batch_size)
         outputs_RC = softmax(logits_RC, axis=1) if self.labels else logits_RC
         outputs_NC = np.zeros((len(texts), outputs_RC.shape[1]))
         np.add.at(outputs_NC, owners, outputs_RC)
@@ -191,6 +202,29 @@ class Classifier:
         logits_RC = np.zeros((len(rows), self._outputs))
         for chosen, logits_BC in started:  # the device computes ahead of the host
             logits_RC[chosen] = np.asarray(logits_BC)[: len(chosen)]
+        return logits_RC
+
+    def _run_packed(self, limit: int, rows: list, batch_size: int) -> np.ndarray:
+        """The same of rows that are packed into longer ones of `limit` tokens, all of one shape."""
+        check_packing(self.encoder.saved.spec, self._objective.both_orders)
+        ids, second = zip(*rows, strict=True)
+        template, offsets = self.encoder.template, starts_of(np.array([len(one) for one in ids]))
+        texts = Tokenised(
+            np.concatenate(ids), offsets, np.array(second), None, limit, template.pad, truncated=0
+        )
+        view = Packed(
+            texts,
+            texts=limit // template.size(1),
+            rows=lambda size: max(batch_tokens(size) // limit, 1),
+        )
+        started, apply = [], self._packed()
+        for batch in view.sequential(batch_size):
+            arrays = (batch[name] for name in ("tokens", "segments", "text", "weight"))
+            started.append((batch, apply(self.encoder.params, *arrays)))
+        logits_RC = np.zeros((len(rows), self._outputs))
+        for batch, logits_BTC in started:
+            real_BT = batch["weight"] > 0
+            logits_RC[batch["example"][real_BT]] = np.asarray(logits_BTC)[real_BT]
         return logits_RC
 
 
@@ -262,7 +296,7 @@ def predict(
       texts: a string, a pair (a tuple of two), or a list of strings and pairs.
       top: how many probabilities a prediction holds at most, the likeliest first; None: all.
       options: the fields of `firth.inference.predictions.reading.Reading`: batch_size, max_length,
-        long, stride.
+        long, stride, packed.
 
     Returns one `Prediction` for each text, in order. Warns of texts that lose tokens.
 

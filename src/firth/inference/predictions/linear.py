@@ -36,10 +36,14 @@ class LinearClassifier:
         """(probabilities [N, C] float64, 0: no text is cut).
 
         Raises FirthError for no texts, a value that is no text, a pair where the model knows single
-        texts (and the reverse), and a reading with a length or windows.
+        texts (and the reverse), and a reading with a length, windows or packed rows.
         """
-        if reading.max_length or reading.long != "truncate":
-            named = "max_length" if reading.max_length else "long"
+        options = {
+            "max_length": reading.max_length,
+            "long": reading.long != "truncate",
+            "packed": reading.packed,
+        }
+        if named := next((name for name, given in options.items() if given), ""):
             raise FirthError(f"{self.source}: {UNLIKE} {named}; leave it out")
         names = names or [f"text {i}" for i in range(len(texts))]
         parts = parts_of(texts, names)
