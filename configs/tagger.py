@@ -18,11 +18,14 @@ they are read as BIO. Without data.dev, data.dev_fraction of train is the dev sp
 `features=DIR` adds the frozen vectors of a published or trained encoder to each word's own
 (`minilm`, a workdir, hf:org/name); they are computed once and stay in the workdir, or in
 data.feature_folder, where runs share them. `layers` is last, second_to_last, embeddings,
-sum_last_four, concat_last_four, sum_all (sums have learnt weights; Devlin et al. 2019, table 7) or
-the number of a layer, 0 being the embeddings. With model.embedding_size=0 and model.filters=0 they
-stand alone. `init=DIR` is another thing: it fine-tunes that encoder itself, reading each word by
-its first piece, by BERT's settings. data.vectors is a file of word vectors (.vec, .txt, .bin) to
-start from.
+sum_last_four, concat_last_four, sum_all (sums have learnt weights; Devlin et al. 2019, table 7),
+mix (sum_all and the embeddings, as of ELMo) or the number of a layer, 0 being the embeddings. With
+model.embedding_size=0 and model.filters=0 they stand alone. `init=DIR` is another thing: it
+fine-tunes that encoder itself, reading each word by its first piece, by BERT's settings.
+data.vectors is a file of word vectors (.vec, .txt, .bin) to start from.
+
+DIR may be an ELMo, a workdir of elmo.py or a released folder: `features=elmo,layers=mix` learns the
+weights of its three layers (Peters et al. 2018, equation 1). It reads whole words by characters.
 
 `context=document` fills the encoder's rows with neighbouring sentences of the same document
 (-DOCSTART- of CoNLL-2003, `# newdoc` of CoNLL-U; without such the file is one). Rows overlap, each
@@ -41,6 +44,8 @@ Departures from the paper and its code:
   single sentences or batches of 10. It takes a fraction of the time.
 - Digits: the paper's code reads every digit as 0. Here numbers are words as others.
 - Constraints: decoding lets no I-X begin an entity (objective.constrain). The papers' may.
+- ELMo's states: zeros before each sentence. Its released code goes on from batch to batch, so that
+  vectors depend on the sentences before.
 """
 
 from firth.configs import common

@@ -11,6 +11,8 @@ from helpers.runs import arguments, assert_same_bytes, logged, start
 
 import firth
 from firth.cli import main
+from firth.data.tagging.files import read_sentences
+from firth.run.tagging.features import Features
 
 pytest.importorskip("h5py")
 STEPS = 24
@@ -61,6 +63,12 @@ def test_a_run_is_exported_read_again_and_evaluated(store, whole, tmp_path, caps
     assert found.hidden.shape == (3, 2, 3, 32) and not found.logits
     words = before.saved.spec["vocab_size"]
     assert again.logits["bilm"].shape == (2, 3, 2, words)
+    (tmp_path / "new.txt").write_text("\n".join(texts))
+    sentences = read_sentences(tmp_path / "new.txt", tagged=False)
+    of_words = found.hidden.transpose(1, 2, 0, 3).reshape(6, 3, 32)
+    for source in (whole, tmp_path / "out"):  # the run's vocabulary does not matter
+        vectors = Features(str(source), "mix")(sentences)[np.arange(6)]
+        np.testing.assert_allclose(vectors, of_words, rtol=1e-5, atol=1e-5)
     capsys.readouterr()
     assert main(["evaluate", "--workdir", str(whole)]) == 0
     measured = json.loads((whole / "evaluation.json").read_text())

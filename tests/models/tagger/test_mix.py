@@ -10,7 +10,7 @@ from firth.models.tagger.bilstm import Config
 from firth.models.tagger.mix import CHOICES, ScalarMix, chosen_layers
 
 
-def test_the_choices_of_table_7():
+def test_the_choices_of_table_7_and_of_elmo():
     found = {name: chosen_layers(name, 12, "base") for name in CHOICES}
     assert found == {
         "last": ((12,), False),
@@ -19,6 +19,7 @@ def test_the_choices_of_table_7():
         "sum_last_four": ((9, 10, 11, 12), True),
         "concat_last_four": ((9, 10, 11, 12), False),
         "sum_all": (tuple(range(1, 13)), True),
+        "mix": (tuple(range(13)), True),
     }
     assert chosen_layers("7", 12, "base") == ((7,), False)
     assert chosen_layers("sum_last_four", 4, "x").layers == (1, 2, 3, 4)
@@ -38,6 +39,24 @@ def test_the_sum_is_a_scaled_softmax_of_scores():
     found = mix.apply({"params": {"scores": scores, "scale": scale}}, x)
     expected = 1.7 * np.einsum("k,blkf->blf", weights, x.astype(float))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_the_sum_by_hand():
+    """Of s_k: w_k times how far layer k's part is above the mean part; of the scale: that mean."""
+    rng = np.random.default_rng(1)
+    x, way = rng.normal(size=(2, 3, 4, 5)), rng.normal(size=(2, 3, 5))
+    scores, scale = rng.normal(size=4), 1.7
+    params = {"scores": scores.astype(np.float32), "scale": np.array([scale], np.float32)}
+
+    def along(params):
+        return (ScalarMix().apply({"params": params}, x.astype(np.float32)) * way).sum()
+
+    found = jax.grad(along)(params)
+    weights = np.exp(scores) / np.exp(scores).sum()
+    parts = np.einsum("blkf,blf->k", x, way)
+    mean = weights @ parts
+    np.testing.assert_allclose(found["scores"], scale * weights * (parts - mean), rtol=1e-4)
+    np.testing.assert_allclose(found["scale"], [mean], rtol=1e-4)
 
 
 def test_a_tagger_reads_the_sum():

@@ -10,15 +10,13 @@ import jax
 import numpy as np
 
 from firth.errors import FirthError
-from firth.inference.batching import repeat_first
 from firth.inference.encoder import Encoder
-from firth.layers.characters.cnn import places_needed
+from firth.models.elmo.words import check_characters, read, word_batches
+from firth.models.model import bound
 from firth.tokenizers.open_words import OpenWords
-from firth.tokenizers.spelling import CHARACTERS, spell, unspell
+from firth.tokenizers.spelling import spell, unspell
 from firth.weights.read import Saved
 
-WORDS = 128  # read at a time
-PLACES = 4  # numbers of characters that are computed are multiples of this
 MOST = 1 << 18  # words whose vectors are kept
 
 
@@ -37,11 +35,7 @@ class ElmoEncoder(Encoder):
     def __init__(self, saved: Saved, *, dtype: str | None = None, heads=True):
         super().__init__(saved, dtype=dtype, heads=() if isinstance(heads, bool) else heads)
         config = self.model.encoder.config
-        if config.characters != CHARACTERS:
-            raise FirthError(
-                f"{saved.source} has {config.characters} characters, not the {CHARACTERS} of "
-                "ELMo's words; give character ids of your own to the model itself"
-            )
+        check_characters(config, saved.source)
         self.tokenizer = OpenWords()
         self.remembers = True
         self._rows = np.full(1, -1, np.int64)  # the row of each word in _vectors, or -1
@@ -78,29 +72,16 @@ class ElmoEncoder(Encoder):
     def _keep(self, numbers):
         """Read words and keep their vectors, those of like length together."""
         config = self.model.encoder.config
-        words = [self.tokenizer.token(number) for number in numbers]
-        ids, length = spell(words, config.max_characters)
-        ids[numbers == self.tokenizer.pad_id] = 0
         if (size := self._kept + len(numbers)) > len(self._vectors):
             more = np.zeros((max(size, len(self._vectors)), config.width), np.float32)
             self._vectors = np.concatenate([self._vectors, more])
-        read = self.program(("words",), lambda: self._read)
-        order = np.argsort(length, kind="stable")
-        for begin in range(0, len(order), WORDS):
-            chosen = order[begin : begin + WORDS]
-            needed = -(-int(length[chosen[-1]]) // PLACES) * PLACES
-            places = places_needed(needed, config.filters, config.max_characters)
-            (batch,) = repeat_first([ids[chosen, :places]], WORDS)
-            found = np.asarray(read(self.params, batch))[: len(chosen)]
+        program = self.program(("words",), lambda: bound(self.model, read))
+        words = [self.tokenizer.token(number) for number in numbers]
+        for chosen, batch in word_batches(words, config):
+            found = np.asarray(program(self.params, batch))[: len(chosen)]
             rows = self._kept + np.arange(len(chosen))
             self._vectors[rows], self._rows[numbers[chosen]] = found, rows
             self._kept += len(chosen)
-
-    def _read(self, params, characters_MW):
-        def embed(model, characters_MW):
-            return model.encoder.embed(characters_MW[None])[0].astype(np.float32)
-
-        return self.model.apply({"params": params}, characters_MW, method=embed)
 
     def in_turn(self, batches: Iterable[Sequence[str]]) -> Iterator[list[np.ndarray]]:
         """Represent batches of texts, each row going on in the state of that row before.

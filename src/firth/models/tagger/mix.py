@@ -1,7 +1,8 @@
 """Which layers of a frozen encoder a tagger reads, and the learnt weighted sum of several.
 
-The six choices are those of Devlin et al. 2019 (section 5.3, table 7); the sum is the scalar mix of
-Peters et al. 2018 (equation 1). B rows, L length, K layers, F width.
+The first six choices are those of Devlin et al. 2019 (section 5.3, table 7), whose sums leave the
+embeddings out; `mix` has them too, as ELMo's. Sums are the scalar mix of Peters et al. 2018
+(equation 1). B rows, L length, K layers, F width.
 """
 
 from typing import NamedTuple
@@ -19,6 +20,7 @@ CHOICES = (
     "sum_last_four",
     "concat_last_four",
     "sum_all",
+    "mix",
 )
 
 
@@ -52,6 +54,7 @@ def chosen_layers(name: str, depth: int, source: str) -> Chosen:
         "sum_last_four": Chosen(four, True),
         "concat_last_four": Chosen(four, False),
         "sum_all": Chosen(tuple(range(1, depth + 1)), True),
+        "mix": Chosen(tuple(range(depth + 1)), True),
     }.get(name) or Chosen((int(name),), False)
     if max(found.layers) > depth:
         raise FirthError(

@@ -1,13 +1,14 @@
 """Frozen contextual vectors of words: computed once by any encoder, and kept on disk.
 
-A word's vector is that of its first piece. Sentences are read one by one, or in rows of their
-document. T words, B rows, L length, W words of a row, F width, K layers.
+A word's vector is that of its first piece, or with ELMo its own. Sentences are read one by one, or
+in rows of their document. T words, B rows, L length, W words of a row, F width, K layers.
 """
 
 import functools
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -20,6 +21,7 @@ from firth.data.tagging.windows import stride_of
 from firth.errors import FirthError
 from firth.models.model import bound, family, longest
 from firth.models.tagger.mix import chosen_layers
+from firth.run.tagging.whole_words import WholeWords
 from firth.weights.read import Saved, read_model
 
 log = logging.getLogger("firth")
@@ -31,18 +33,23 @@ class Features:
 
     `source` is as for `weights.read.read_model`; `layers` and `context` are a tagger's
     `feature_layers` and `feature_context`. Attributes: size, the width of a vector; mix, how many
-    vectors a word has of which a weighted sum is learnt, else 0. Raises FirthError for a model
-    without tokenizer, a layer that it does not have, and a tagger, which has no vectors of texts.
+    vectors a word has of which a weighted sum is learnt, else 0; dtype, float16, or float32 of an
+    ELMo. Raises FirthError for a model without tokenizer (but an ELMo reads characters), a layer
+    that it does not have, and a tagger, which has no vectors of texts; for an ELMo as `WholeWords`.
     """
 
     def __init__(self, source: str, layers: str = "last", context: str = "sentence"):
         self.saved: Saved = read_model(source)
-        self.tokenizer = self.saved.tokenizer()
         self._stride = stride_of(context, field="model.feature_context")
         self.model = self.saved.model(())
-        config = self.model.encoder.config
-        if self.tokenizer is None:
+        config, self._words, self.tokenizer = self.model.encoder.config, None, None
+        if self.saved.spec["family"] == "elmo":
+            self._words = WholeWords(self.model, source, documents=self._stride is not None)
+        elif (tokenizer := self.saved.tokenizer()) is None:
             raise FirthError(f"model.features={source}: it holds no tokenizer, which words need")
+        else:
+            self.tokenizer = tokenizer
+        self.dtype = np.dtype(self._words.dtype if self._words else np.float16)
         if self.saved.spec["family"] == "tagger":
             raise FirthError(f"model.features={source}: it is a tagger; give an encoder of texts")
         self._layers, summed = chosen_layers(layers, config.num_layers, source)
@@ -54,24 +61,34 @@ class Features:
         """The vectors of the words of sentences."""
         width = self.model.encoder.config.hidden_size
         shape = (len(sentences.words), width)
-        arrays = {layer: np.empty(shape, np.float16) for layer in self._layers}
+        arrays = {layer: np.empty(shape, self.dtype) for layer in self._layers}
         self._compute(sentences, arrays)
         return Vectors([arrays[layer] for layer in self._layers], self.mix)
 
     def _compute(self, sentences: Sentences, arrays: dict[int, np.ndarray]) -> None:
-        """Fill {layer: float16 [T, F]} by one pass of the encoder."""
+        """Fill {layer: [T, F]} by one pass of the encoder."""
+        params = jax.device_put(self._params)
+        if self._words:
+            found = self._words(params, sentences, tuple(arrays), ROWS)
+        else:
+            found = self._pieces(params, sentences, tuple(arrays))
+        for words, vectors in found:
+            for array, own in zip(arrays.values(), vectors, strict=True):
+                array[words] = own
+
+    def _pieces(self, params, sentences: Sentences, layers: tuple[int, ...]) -> Iterator[tuple]:
+        """(words of a row, float16 [words, F] of each layer), until every word has come."""
         length = min(longest(self.saved.spec), LENGTH)
         roles = family(self.saved.spec["family"]).SPECIAL_TOKENS
         rows = in_pieces(sentences, self.tokenizer, length, roles, self._stride)
-        params, run = jax.device_put(self._params), self._pass(tuple(arrays))
+        run = self._pass(layers)
         for batch in TagBuckets(rows, firsts=True).sequential(ROWS):
             given = (batch[name] for name in ("tokens", "segments", "mask", "first"))
             found = list(map(np.asarray, run(params, *given)))
             for row in np.flatnonzero(batch["weight"]):
                 begin = rows.words[batch["example"][row]]
                 own = batch["word_mask"][row]
-                for array, vectors_BWF in zip(arrays.values(), found, strict=True):
-                    array[begin : begin + own.sum()] = vectors_BWF[row][own]
+                yield slice(begin, begin + own.sum()), [x_BWF[row][own] for x_BWF in found]
 
     @functools.cache  # noqa: B019 (the encoder lives as long)
     def _pass(self, layers: tuple[int, ...]):
@@ -92,7 +109,7 @@ class Features:
         shape = (len(sentences.words), self.model.encoder.config.hidden_size)
         try:
             arrays = {
-                layer: np.lib.format.open_memmap(path, "w+", np.float16, shape)
+                layer: np.lib.format.open_memmap(path, "w+", self.dtype, shape)
                 for layer, path in own.items()
             }
             self._compute(sentences, arrays)
@@ -105,7 +122,8 @@ class Features:
 
     @functools.cached_property
     def _model_digest(self) -> bytes:
-        digest = hashlib.sha256(f"{self.tokenizer.digest} {self.saved.spec}".encode())
+        pieces = "words" if self.tokenizer is None else self.tokenizer.digest
+        digest = hashlib.sha256(f"{pieces} {self.saved.spec}".encode())
         for leaf in jax.tree.leaves(self._params):
             digest.update(np.ascontiguousarray(leaf))
         return digest.digest()
@@ -119,7 +137,7 @@ class Features:
 
 
 class Vectors:
-    """float16 [T, F] of words, or [T, K, F] where `mix` is K, from an array [T, F'] of each layer.
+    """[T, F] of words, or [T, K, F] where `mix` is K, from an array [T, F'] of each layer.
 
     It is indexed by arrays of numbers of words.
     """
