@@ -30,6 +30,7 @@ from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.run import bounds, counted, experiment
+from firth.run.labelled.scores import predictions_of
 from firth.run.logistic import training as logistic
 from firth.run.recorded import remeasured
 from firth.storage.local import write_text
@@ -140,7 +141,7 @@ class Heldout(Evaluator):
         example, logits, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
         order = np.argsort(example)
         logits, labels = logits[order], labels[order]
-        predictions = logits[:, 0] if task.kind == "regression" else logits.argmax(axis=1)
+        predictions = predictions_of(task, logits)
         if means:  # labelled
             means |= score(task.metrics, predictions, labels)
             groups = self.experiment.groups.get(name, np.zeros(0, str))

@@ -26,6 +26,7 @@ class Description:
     num_labels: classes (or regression targets) of the classifier.
     labels: names of the classes, or None.
     regression: whether the classifier predicts numbers.
+    multilabel: whether it gives a text any number of labels, each by a sigmoid.
     """
 
     spec: dict
@@ -33,6 +34,7 @@ class Description:
     num_labels: int
     labels: tuple[str, ...] | None
     regression: bool
+    multilabel: bool = dataclasses.field(default=False, kw_only=True)
 
 
 def to_json(description: Description, **more) -> dict:
@@ -43,14 +45,18 @@ def to_json(description: Description, **more) -> dict:
     workdir has `best`, the metric that selects its best checkpoint, and `generator`: {"model":
     spec, "tied": bool} of the generator that the run trains, or None.
     """
-    return {
-        "firth": VERSION,
-        "model": description.spec,
-        "heads": list(description.heads),
-        "num_labels": description.num_labels,
-        "labels": list(description.labels) if description.labels else None,
-        "regression": description.regression,
-    } | more
+    return (
+        {
+            "firth": VERSION,
+            "model": description.spec,
+            "heads": list(description.heads),
+            "num_labels": description.num_labels,
+            "labels": list(description.labels) if description.labels else None,
+            "regression": description.regression,
+        }
+        | ({"multilabel": True} if description.multilabel else {})
+        | more
+    )
 
 
 def read_description(path: Path) -> tuple[Description, dict]:
@@ -76,6 +82,7 @@ def read_description(path: Path) -> tuple[Description, dict]:
         num_labels=whole["num_labels"],
         labels=tuple(labels) if labels else None,
         regression=bool(whole.get("regression")),
+        multilabel=bool(whole.get("multilabel")),
     )
     return description, whole
 

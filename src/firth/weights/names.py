@@ -182,6 +182,7 @@ def read_tensors(tensors: dict, description: Description, config: dict, where):
         spec=spec,
         heads=heads,
         regression=description.regression and "classifier" in heads,
+        multilabel=description.multilabel and "classifier" in heads,
     )
     usual = {row.path: name for name, row in reversed(table.items())}
     check_params(flat, description, where, usual | names)
