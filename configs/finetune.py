@@ -205,6 +205,8 @@ def get_config(arg=None):
 
     c.data = common.loading(
         task=arg.task,
+        tasks="",  # several at once: NAME,... of named tasks, or NAME=FILE (docs/finetune.md)
+        task_power=1.0,  # a task's share of steps is that of its batches to this power
         dir="",  # of the task's files; the base of relative paths
         train="",  # files of one's own: CSV, TSV or JSONL
         dev="",

@@ -230,6 +230,7 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
         help="of the input (by its extension; txt for stdin)",
     )
     add_reading(parser)
+    add("--task", help="of a model of several tasks: the one whose head labels")
     add(
         "--threshold",
         type=number,

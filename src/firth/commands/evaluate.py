@@ -219,7 +219,7 @@ def _measure_file(args, parser):
     label = rows.label(args.label)
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
-    classifier = load_classifier(args.model, args.dtype, rows.size)
+    classifier = load_classifier(args.model, args.dtype, rows.size, args.task)
     if classifier.encoder:
         say_dtype(classifier.encoder)
     threshold = checked_threshold(classifier, args.threshold)

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
             raise FirthError(f"--output {output} is the input; write another file")
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
-    classifier = load_classifier(args.model, args.dtype, rows.size)
+    classifier = load_classifier(args.model, args.dtype, rows.size, args.task)
     if classifier.encoder:
         say_dtype(classifier.encoder)
     threshold = checked_threshold(classifier, args.threshold)

@@ -98,12 +98,13 @@ class Heldout(Evaluator):
     def run(self, state) -> dict[str, float]:
         """{"<set>/<metric>": value}: means of the objective's metrics and the task's metrics."""
         sets, task = self.experiment.heldout, self.experiment.task
-        return {
+        results = {
             f"{name}/{metric}": value
             for name in sets
             if not task or name.startswith("dev")
             for metric, value in self.measure(state.params, name)[0].items()
         }
+        return results | self.experiment.summary(results)
 
     def measure(self, params, name: str):
         """One pass over the held-out set `name`: ({metric: value}, predictions).
@@ -297,6 +298,7 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         results |= {f"{name}/{metric}": value for metric, value in means.items()}
         if run.task and job.leads():
             save_predictions(workdir, name, run.task, predictions)
+    results |= run.summary(results)
     state = TrainState(jnp.asarray(step), jnp.zeros((), jnp.int32), params, (), {}, {})
     added = [name for name in evaluators.evaluators if name]
     results = {"step": step, **changed, **results, **evaluators.run(state, added)}

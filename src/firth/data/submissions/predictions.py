@@ -74,4 +74,4 @@ def save_predictions(workdir: Path, split: str, task: Task, predictions) -> None
     if isinstance(predictions, Predicted):
         predictions.write(folder / f"{split}.json")
     else:
-        write_predictions(folder / f"{split}.tsv", task, predictions)
+        write_predictions(folder / f"{split}.tsv", task.of_set(split), predictions)

@@ -53,6 +53,8 @@ def find_task(data, recipe: str = "finetune.py") -> Task:
     `recipe` is that of the run, to show in messages. Raises FirthError as `get_task` does, and for
     a task without a train split.
     """
+    if data.get("tasks"):
+        raise FirthError(f"data.tasks={data.tasks!r}: {recipe} or this command takes one task")
     if not (data.task or data.train):
         raise FirthError(
             "nothing to learn: give a labelled file, --config.data.train=FILE (CSV, TSV or JSONL, "

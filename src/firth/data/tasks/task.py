@@ -62,6 +62,11 @@ class Task:
         """The metric that chooses the best checkpoint."""
         return self.metrics[0]
 
+    def of_set(self, name: str) -> "Task":
+        """The task of one of its splits: itself."""
+        del name
+        return self
+
     @property
     def dev_splits(self) -> tuple[str, ...]:
         """The splits to evaluate on: "dev", or MNLI's matched and mismatched ones."""

@@ -224,6 +224,11 @@ def parts_of(texts: Sequence[Text], names: Sequence[str]) -> list[Sequence[str]]
 def check_classifier(saved) -> None:
     """Raise FirthError, saying what to do, for a `firth.weights.read.Saved` that labels no text."""
     source = saved.source
+    if saved.tasks:
+        raise FirthError(
+            f"{source} has a head for each of several tasks, {', '.join(saved.tasks)}; choose one: "
+            "--task NAME, or firth.load(..., task=NAME)"
+        )
     if HEAD not in saved.heads:
         raise FirthError(
             f"{source} has no classifier (its heads: {', '.join(saved.heads) or 'none'}); "
