@@ -5,9 +5,11 @@
 Files of one's own are CSV, TSV or JSONL (plain, .gz or .xz). Their columns are found by name (text,
 sentence, review, premise and hypothesis, ...; label, class, score, ...), or named by data.text
 (two with a comma between) and data.label. Labels are classes, or scores where all are numbers and
-some not whole; data.kind says otherwise. Without data.dev, data.dev_fraction of train becomes the
-dev split, by label, the same for every seed. data.test is scored at the end, by the best checkpoint
-on dev. A run that has finished goes on with more --config.epochs (docs/finetune.md).
+some not whole; data.kind says otherwise. Where the labels are lists (JSONL), or with
+data.kind=multilabel (CSV, TSV: a|b), a text has any number of them (docs/finetune.md). Without
+data.dev, data.dev_fraction of train becomes the dev split, by label, the same for every seed.
+data.test is scored at the end, by the best checkpoint on dev. A run that has finished goes on with
+more --config.epochs (docs/finetune.md).
 
     firth train --config finetune.py:task=sst2,init=DIR --workdir runs/sst2 \\
         --config.data.dir=glue/ [--config.seeds=0,1,2]
@@ -203,6 +205,8 @@ def get_config(arg=None):
 
     c.data = common.loading(
         task=arg.task,
+        tasks="",  # several at once: NAME,... of named tasks, or NAME=FILE (docs/finetune.md)
+        task_power=1.0,  # a task's share of steps is that of its batches to this power
         dir="",  # of the task's files; the base of relative paths
         train="",  # files of one's own: CSV, TSV or JSONL
         dev="",
@@ -210,7 +214,7 @@ def get_config(arg=None):
         dev_fraction=0.1,  # of train, where there is no dev split
         text="",  # a column, or two with a comma between; "": found by its name
         label="",
-        kind="",  # "classification", "regression" or "choice"; "": found in columns and labels
+        kind="",  # classification, regression, choice or multilabel; "": found in the files
         choices="",  # a column of lists, or A,B,C of one choice each; "": found by their names
         tokenizer="",  # "": the one that comes with the weights
         length=128,

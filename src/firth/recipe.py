@@ -307,6 +307,10 @@ def located(config) -> ml_collections.ConfigDict:
     relative = fields.get("data.dir") or str(fields.get("data.task")).startswith("tfds:")
     names = PLACES[:-3] if relative else PLACES
     changes = {name: absolute(str(fields[name])) for name in names if fields.get(name)}
+    if fields.get("data.tasks") and not relative:  # NAME,NAME=FILE
+        parts = (entry.partition("=") for entry in str(fields["data.tasks"]).split(","))
+        entries = (name + mark + (file and absolute(file)) for name, mark, file in parts)
+        changes["data.tasks"] = ",".join(entries)
     return with_fields(config, changes)
 
 

@@ -124,6 +124,35 @@ def test_weighted_classes_are_torchs_weighted_cross_entropy():
     jax.tree.map(np.testing.assert_array_equal, objective.losses_of(logits, batch)[1], plain)
 
 
+def test_several_labels_are_torchs_binary_cross_entropy():
+    """Loss and gradient of a mean over rows, also where a sigmoid is 0 or 1 in float32."""
+    import torch
+
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 2, (B, C)).astype(np.int32)
+    logits = (rng.normal(size=(B, C)) * 5).astype(np.float32)
+    logits[0] = 120, -120, 40
+    batch = made_batch(labels)
+    task = SimpleNamespace(kind="multilabel", name="t")
+    objective = Finetune.from_config({}, Sources(None, task))
+
+    def mean(logits):
+        return objective.losses_of(logits, batch)[0]["task"] / objective.weights(batch)["task"]
+
+    loss, gradient = jax.value_and_grad(mean)(logits)
+    theirs = torch.tensor(logits[:4], dtype=torch.float64, requires_grad=True)
+    expected = torch.nn.BCEWithLogitsLoss()(theirs, torch.tensor(labels[:4]).double())
+    expected.backward()
+    np.testing.assert_allclose(loss, expected.item(), rtol=1e-6)
+    np.testing.assert_allclose(gradient[:4], theirs.grad, rtol=1e-5, atol=1e-7)
+    assert not np.any(gradient[4:])
+    np.testing.assert_allclose(
+        objective.losses_of(logits, batch)[1]["task_loss"], (4 * expected.item(), 4), rtol=1e-6
+    )
+    with pytest.raises(FirthError, match="task 't' is of kind multilabel; only the labels of a"):
+        Finetune.from_config({"class_weights": "balanced"}, Sources(None, task))
+
+
 def test_weights_come_from_the_labels_of_train():
     task = SimpleNamespace(
         name="t", kind="classification", labels=("a", "b"), text_columns=("text",)

@@ -8,7 +8,7 @@ from firth import recipe
 from firth.errors import FirthError
 from firth.models import FAMILIES
 from firth.objectives import OBJECTIVES
-from firth.run.experiment import RECIPES
+from firth.run.building.objective import RECIPES
 from firth.run.outline import outline
 
 CAUSAL = ("transformer_xl", "gpt", "gpt2", "lstm", "rnn", "awd_lstm", "rhn", "feedforward")
@@ -31,6 +31,8 @@ def reason(family: str, objective: str) -> str:
         return f"trains a model of two directions, model.family='elmo', not '{family}'"
     if objective == "finetune":
         return "has no task; use finetune.py"
+    if objective == "multitask":
+        return r"learns several tasks; use finetune\.py with --config\.data\.tasks"
     if objective == "tag":
         return "has no such task; use tagger.py"
     if objective == "answer":
@@ -56,6 +58,7 @@ def test_a_pair_builds_or_says_why_not(family, objective):
         shown = recipe.read_recipe(HOMES.get(home, f"{home}.py:init=x")) if labelled else tiny(home)
         with config.unlocked():
             config.objective = shown.objective
+            config.objective.name = objective  # finetune.py shows those of one task and of several
             config.data = config.data if labelled else shown.data
             config.data.length = 32
     if expected := reason(family, objective):

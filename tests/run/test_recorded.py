@@ -78,7 +78,8 @@ def test_what_older_fine_tuning_lacks_is_off_in_it(name, begun):
         for field in LATER & set(before.keys()):
             del before[field]
         if name == "finetune.py":
-            del before.objective.class_weights, before.data.packed
+            data = before.data
+            del before.objective.class_weights, data.packed, data.tasks, data.task_power
     recorded.record(before, begun)
     recorded.record(config, begun)
     with pytest.raises(FirthError, match=r"lora\.rank: 0 there, 8 now"):

@@ -230,6 +230,12 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
         help="of the input (by its extension; txt for stdin)",
     )
     add_reading(parser)
+    add("--task", help="of a model of several tasks: the one whose head labels")
+    add(
+        "--threshold",
+        type=number,
+        help="with several labels a text: it has those of at least this probability (0.5)",
+    )
     add("--nbest", type=positive, help="with answers to questions: so many candidates of each")
     add("--null-threshold", type=number, help="no answer where its odds are above (best on dev)")
     add_dtype(parser)

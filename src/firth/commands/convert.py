@@ -23,6 +23,7 @@ from firth.weights.elmo.exchange import HEAD
 from firth.weights.hub import check_push, push
 from firth.weights.names import published_heads
 from firth.weights.read import Saved, read_model
+from firth.weights.transfer.task import of_task
 from firth.weights.word_vectors.exchange import from_file, to_file
 from firth.weights.write import check_directory, write_firth, write_published
 
@@ -82,6 +83,7 @@ def main(argv: list[str]) -> int:
         default="model",
         help="of a workdir: the model, or the generator trained beside it",
     )
+    parser.add_argument("--task", help="of a model of several tasks: the one to write")
     parser.add_argument("--license", help="for the model card: apache-2.0, mit, cc-by-4.0, ...")
     parser.add_argument(
         "--base-model",
@@ -103,13 +105,18 @@ def main(argv: list[str]) -> int:
     check_directory(args.to, args.overwrite)
     if args.push:
         check_push(args.push)
-    saved = read_model(args.source, args.part)
+    saved = of_task(read_model(args.source, args.part), args.task)
     to_firth = saved.layout in ("published", "original")
     given = [name for name in ("license", "base_model", "push") if getattr(args, name)]
     if to_firth and given:
         raise FirthError(
             f"--{given[0].replace('_', '-')} is for the published layout, and {args.source} is "
             f"{saved.layout}, so it becomes a Firth directory"
+        )
+    if saved.tasks and not to_firth:
+        raise FirthError(
+            f"{args.source} has heads of several tasks, {', '.join(saved.tasks)}; choose one: "
+            "--task NAME"
         )
     named = (HEAD,) if saved.spec["family"] == "elmo" else published_heads(saved.spec)
     lost = [head for head in saved.heads if head not in named]
@@ -129,7 +136,7 @@ def main(argv: list[str]) -> int:
 
 
 def _refuse_flags(args, what: str) -> None:
-    given = [name for name in ("license", "base_model", "push") if getattr(args, name)]
+    given = [name for name in ("license", "base_model", "push", "task") if getattr(args, name)]
     if given or args.part != "model":
         flag = given[0].replace("_", "-") if given else "part"
         raise FirthError(f"--{flag} is not for {what}")

@@ -198,7 +198,7 @@ def _judge(args, given: list[str], changes: list[str]):
 
 
 def _measure_file(args, parser):
-    from firth.inference.predictions.classifier import warn_of_cut
+    from firth.inference.predictions.classifier import checked_threshold, warn_of_cut
     from firth.inference.predictions.evaluate import Gold, evaluate
     from firth.inference.predictions.kinds import own_command
     from firth.inference.predictions.layout import Layout, output_format
@@ -219,10 +219,12 @@ def _measure_file(args, parser):
     label = rows.label(args.label)
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
-    classifier = load_classifier(args.model, args.dtype, rows.size)
+    classifier = load_classifier(args.model, args.dtype, rows.size, args.task)
     if classifier.encoder:
         say_dtype(classifier.encoder)
-    gold, layout, parts = Gold(classifier, label, rows), Layout(kind, rows, classifier.labels), []
+    threshold = checked_threshold(classifier, args.threshold)
+    gold, parts = Gold(classifier, label, rows), []
+    layout = Layout(kind, rows, classifier.labels, threshold)
 
     def check(row):
         gold.value(row)
@@ -235,8 +237,9 @@ def _measure_file(args, parser):
     total = rows.count(check)
     bar = Progress(total, 0, "evaluate", quiet=total is None)
     try:
+        options = dict(threshold=threshold, progress=bar)
         evaluation = evaluate(
-            classifier, rows, gold, reading, write=write if output else None, progress=bar
+            classifier, rows, gold, reading, write=write if output else None, **options
         )
     finally:
         bar.close()

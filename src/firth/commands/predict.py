@@ -15,7 +15,7 @@ from firth.commands.arguments import (
     say_dtype,
 )
 from firth.errors import FirthError
-from firth.inference.predictions.classifier import warn_of_cut
+from firth.inference.predictions.classifier import checked_threshold, warn_of_cut
 from firth.inference.predictions.kinds import own_command
 from firth.inference.predictions.layout import Layout, output_format
 from firth.inference.predictions.load import load_classifier, open_rows
@@ -28,10 +28,10 @@ def main(argv: list[str]) -> int:
     """`firth predict`."""
     parser = Parser(
         prog="firth predict",
-        description="Label texts by a fine-tuned model or a logistic regression: a label and the "
-        "probability of each, or the score of a regression. The output has the rows of the input, "
-        "in their order. A tagger labels the words of sentences, a model of squad.py answers "
-        "questions, and one of questions with choices chooses.",
+        description="Label texts by a fine-tuned model or a logistic regression: a label, or all "
+        "that are likely enough, with the probability of each, or the score of a regression. The "
+        "output has the rows of the input, in their order. A tagger labels the words of sentences, "
+        "a model of squad.py answers questions, and one of questions with choices chooses.",
     )
     add = parser.add_argument
     add_model(parser, "; A,B for the mean of two")
@@ -59,10 +59,11 @@ def main(argv: list[str]) -> int:
             raise FirthError(f"--output {output} is the input; write another file")
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
-    classifier = load_classifier(args.model, args.dtype, rows.size)
+    classifier = load_classifier(args.model, args.dtype, rows.size, args.task)
     if classifier.encoder:
         say_dtype(classifier.encoder)
-    layout = Layout(kind, rows, classifier.labels)
+    threshold = checked_threshold(classifier, args.threshold)
+    layout = Layout(kind, rows, classifier.labels, threshold)
     total = rows.count(layout.check)
     if args.output == "-":
         # What comes in by lines goes out by batches; --batch-size=1 answers every line.
@@ -70,7 +71,8 @@ def main(argv: list[str]) -> int:
         sink = Stream(sys.stdout.buffer)
         write_predictions(classifier, rows, sink, layout, reading, **options)
     else:
-        said = identity(classifier, rows, layout, reading, errors=args.errors, dtype=args.dtype)
+        options = dict(errors=args.errors, dtype=args.dtype, threshold=threshold)
+        said = identity(classifier, rows, layout, reading, **options)
         with Partial(output, said) as sink:
             bar = Progress(total, sink.rows, "predict", quiet=total is None)
             try:

@@ -20,6 +20,7 @@ from firth.models.model import family, longest, parameter_count
 from firth.registry import resolve
 from firth.tokenizers.special_tokens import Template, build_template, truncation
 from firth.weights.read import Saved, read_model
+from firth.weights.transfer.task import of_task
 from firth.weights.write import write_published
 
 # Families whose inputs are not token ids: an `Encoder` of their own.
@@ -53,25 +54,24 @@ class Representation:
         arrays |= {f"logits[{head!r}]": logits for head, logits in self.logits.items()}
         shapes = [f"{name} {list(x.shape)}" for name, x in arrays.items() if x is not None]
         texts, tokens = self.mask.shape[0], int(self.mask.sum())
-        return f"Representation({counted(texts, 'text')}, {tokens:,} tokens; {', '.join(shapes)})"
+        counted = f"{texts:,} text{'' if texts == 1 else 's'}"
+        return f"Representation({counted}, {tokens:,} tokens; {', '.join(shapes)})"
 
 
-def counted(number: int, name: str) -> str:
-    """ "1 text", "2,000 texts"."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
-
-
-def load(source, *, dtype: str | None = None, heads: bool | Sequence[str] = True) -> "Encoder":
+def load(
+    source, *, dtype: str | None = None, heads: bool | Sequence[str] = True, task: str | None = None
+) -> "Encoder":
     """Load an encoder.
 
     Args:
       source: a published directory, a Firth directory, a workdir, "hf:org/name" or "minilm".
       dtype: of the computation, "float32" (default) or "bfloat16".
       heads: compute the logits of all heads (True), of none (False), or of the named ones.
+      task: of a model of several tasks, the one whose head is the classifier.
 
     Raises FirthError, naming the file, if something is missing, damaged or not supported.
     """
-    saved = read_model(source)
+    saved = of_task(read_model(source), task)
     kind = ENCODERS.get(saved.spec["family"], f"{__name__}:Encoder")
     return resolve("model.family", kind, {})(saved, dtype=dtype, heads=heads)
 
@@ -217,11 +217,12 @@ class Encoder:
         Args:
           texts: a string, a pair (a tuple of two), or a list of strings and pairs.
           top: how many probabilities a prediction holds at most, the likeliest first; None: all.
-          options: `batch_size` (32), `max_length` (as in training), `long` ("truncate", or
-            "average" over windows), `stride` (tokens between windows), `packed` (texts share rows).
+          options: `threshold` (0.5, of several labels a text), `batch_size` (32), `max_length`,
+            `long` ("truncate", or "average" over windows), `stride` (tokens between windows),
+            `packed` (texts share rows).
 
-        Returns one `firth.inference.predictions.classifier.Prediction` for each text, in order:
-        `label`, `probability` and `probabilities` {label: p}, or `score`. Raises FirthError as
+        Returns a `firth.inference.predictions.classifier.Prediction` for each text: `label` (or
+        `labels`), `probability` and `probabilities` {label: p}, or `score`. Raises FirthError as
         `firth.inference.predictions.classifier.predict` does.
         """
         from firth.inference.predictions.classifier import predict

@@ -150,6 +150,30 @@ class ConcatClassifierHead(nn.Module):
         return last(x_BD).astype(jnp.float32)
 
 
+def classifier_head(config, outputs: int, dropout: float, name: str) -> nn.Module:
+    """The classifier of a family with so many outputs; `config` is the encoder's."""
+    if config.classifier_pooling == "concat":
+        return ConcatClassifierHead(config, outputs, dropout, name=name)
+    return ClassifierHead(config, outputs, dropout, config.classifier_hidden, name=name)
+
+
+class TaskHeads(nn.Module):
+    """The classifiers of several tasks on one vector a text, their parameters under their names.
+
+    `outputs` are (name, outputs) of each.
+    """
+
+    config: object
+    outputs: tuple[tuple[str, int], ...]
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(self, x_BD, *, train: bool = False):
+        """Logits float32 [B, sum of outputs], beside each other in the order of the tasks."""
+        heads = [classifier_head(self.config, n, self.dropout, name) for name, n in self.outputs]
+        return jnp.concatenate([head(x_BD, train=train) for head in heads], axis=-1)
+
+
 class SpanHead(nn.Module):
     """Dropout and two logits a token, for a span (Devlin et al. 2019, section 4.2)."""
 

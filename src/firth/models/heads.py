@@ -10,11 +10,12 @@ from firth import registry
 from firth.layers.class_softmax import ClassSoftmaxHead
 from firth.layers.heads import (
     ClassifierHead,
-    ConcatClassifierHead,
     LanguageModelHead,
     MaskedLMHead,
     SpanHead,
+    TaskHeads,
     TokenHead,
+    classifier_head,
 )
 from firth.layers.transformer import dense, edge_initializer
 
@@ -29,6 +30,7 @@ HEADS = {
     "bridge": "firth.models.heads:Bridge",
     "classifier": "firth.models.heads:Label",
     "choice": "firth.models.heads:Choice",
+    "tasks": "firth.models.heads:Tasks",
     "answer": "firth.models.heads:Answer",
     "tags": "firth.models.tagger.heads:Tags",
     "crf": "firth.models.tagger.heads:Chain",
@@ -165,6 +167,15 @@ class Choice(Label):
         return _classifier(model, name, 1)
 
 
+class Tasks(Label):
+    """Logits [B, C] of several tasks beside each other, by a classifier of each."""
+
+    def build(self, model, name):
+        """The family's classifier for each of the model's tasks."""
+        c = model.encoder.config
+        return TaskHeads(c, model.tasks, model.classifier_dropout, name=name)
+
+
 class Answer(Head):
     """Logits [B, L, 2] that an answer begins at a token, and that it ends there."""
 
@@ -176,10 +187,7 @@ class Answer(Head):
 
 
 def _classifier(model, name: str, outputs: int):
-    c = model.encoder.config
-    if c.classifier_pooling == "concat":
-        return ConcatClassifierHead(c, outputs, model.classifier_dropout, name=name)
-    return ClassifierHead(c, outputs, model.classifier_dropout, c.classifier_hidden, name=name)
+    return classifier_head(model.encoder.config, outputs, model.classifier_dropout, name)
 
 
 def classifies_pooled(config) -> bool:

@@ -56,6 +56,7 @@ class Model(nn.Module):
     generator: "Model | None" = None
     tied: bool = False
     teacher: "Model | None" = None
+    tasks: tuple[tuple[str, int], ...] = ()  # names and outputs of the classifiers of `tasks`
     scores_against: int = 0  # width of the MLM head's word table; 0: that of the encoder's own
 
     def setup(self):
@@ -217,7 +218,14 @@ def family(name: str):
 
 
 def create(
-    spec, heads=(), num_labels: int = 2, *, generator=None, tied: bool = False, teacher=None
+    spec,
+    heads=(),
+    num_labels: int = 2,
+    *,
+    generator=None,
+    tied: bool = False,
+    teacher=None,
+    tasks: tuple[tuple[str, int], ...] = (),
 ) -> Model:
     """Build a `Model` from a config's `model` section.
 
@@ -228,12 +236,13 @@ def create(
       generator: the spec of a second model with an MLM head, trained beside this one.
       tied: whether the generator uses this model's embeddings.
       teacher: the spec of a second model with an MLM head.
+      tasks: (name, outputs) of each classifier of the head "tasks".
 
     Raises FirthError for an unknown family or field, for a rate out of range and for a head on the
     pooled output of a model that has none.
     """
     encoder, classifier_dropout = _encoder(spec, heads)
-    second = {"tied": tied}
+    second = {"tied": tied, "tasks": tuple(tasks)}
     if generator:
         body, rate = _encoder(generator, ("mlm",))
         width = encoder.config.embedding_width if tied else 0

@@ -8,6 +8,7 @@ OBJECTIVES = {
     "rtd": "firth.objectives.rtd:ReplacedTokens",
     "distill": "firth.objectives.distill:Distill",
     "finetune": "firth.objectives.finetune:Finetune",
+    "multitask": "firth.objectives.multitask.objective:MultiTask",
     "tag": "firth.objectives.tag:Tag",
     "answer": "firth.objectives.answer:Answer",
 }

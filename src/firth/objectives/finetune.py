@@ -15,13 +15,16 @@ from firth.errors import FirthError
 from firth.models import FAMILIES
 from firth.models.model import family, reads_backward
 from firth.objectives.clm import next_tokens
-from firth.objectives.losses import cross_entropy, log_loss
+from firth.objectives.losses import binary_cross_entropy, cross_entropy, log_loss
 from firth.objectives.objective import Sources, TaskObjective
 
 
 @dataclasses.dataclass(frozen=True)
 class Finetune(TaskObjective):
     """Softmax cross-entropy over the labels or choices, or the squared error of a single output.
+
+    With `multilabel` each label has a sigmoid of its own, and the loss of a text is the mean over
+    the labels of their binary cross-entropies.
 
     `lm_weight` is that of the language-modelling loss of the same texts, a mean over the tokens of
     each (causal models only). `both_orders` reads a pair in both orders and adds the two hidden
@@ -39,6 +42,7 @@ class Finetune(TaskObjective):
     both_orders: bool = False
     special_counts: tuple[int, int, int] = (1, 1, 1)
     choices: bool = False
+    multilabel: bool = False
     class_weights: tuple[float, ...] = ()
 
     @classmethod
@@ -57,8 +61,8 @@ class Finetune(TaskObjective):
             )
         counts = tuple(map(len, family(body["family"]).SPECIAL_TOKENS)) if body else (1, 1, 1)
         written = class_weights(fields.pop("class_weights", ""), task, sources.labels)
-        kinds = dict(class_weights=written, regression=task.kind == "regression", choices=choices)
-        return cls(**kinds, special_counts=counts, **fields)
+        kinds = dict(regression=task.kind == "regression", multilabel=task.kind == "multilabel")
+        return cls(**kinds, choices=choices, class_weights=written, special_counts=counts, **fields)
 
     def __post_init__(self):
         if self.lm_weight < 0:
@@ -147,6 +151,9 @@ class Finetune(TaskObjective):
         if self.regression:
             error_B = logits_BC[..., 0] - batch["labels"].astype(jnp.float32)
             loss = (error_B**2 * weights_B).sum()
+            return {"task": loss}, {"task_loss": (loss, weight)}
+        if self.multilabel:
+            loss = (binary_cross_entropy(logits_BC, batch["labels"]) * weights_B).sum()
             return {"task": loss}, {"task_loss": (loss, weight)}
         loss, right = cross_entropy(logits_BC, batch["labels"], weights_B)
         metrics = {"task_loss": (loss, weight), "task_accuracy": (right, weight)}

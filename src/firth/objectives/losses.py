@@ -22,6 +22,16 @@ def cross_entropy(logits, targets, weights):
     return (losses * weights).sum(), (right * weights).sum()
 
 
+def binary_cross_entropy(logits_BC, targets_BC):
+    """The mean over C labels of each one's sigmoid cross-entropy in nats, float32 [B].
+
+    Targets are 0 or 1. It is torch's BCEWithLogitsLoss of each row.
+    """
+    logits_BC, targets_BC = logits_BC.astype(jnp.float32), targets_BC.astype(jnp.float32)
+    signs_BC = 2 * targets_BC - 1
+    return -jax.nn.log_sigmoid(signs_BC * logits_BC).mean(-1)
+
+
 @jax.custom_vjp
 def log_loss(logits, targets):
     """Losses [...] and whether the target has the greatest logit, float32 [...]."""

@@ -15,6 +15,7 @@ from firth.run.outline import Outline
 
 STEPS = 10  # how many steps are timed
 DAY = 24 * 3600.0
+SEVERAL = ("multilabel", "multitask")  # tasks whose labels have an axis that is none of tokens
 
 
 def announce(config, run, program, mesh, bar) -> None:
@@ -64,7 +65,7 @@ def shapes(config, run, step: int) -> dict[str, jax.ShapeDtypeStruct]:
         fields = {}
         for name, rows in batch.items():
             shape = rows.shape[1:]
-            if len(shape) > before:
+            if len(shape) > before and not (name == "labels" and run.task.kind in SEVERAL):
                 shape = (*shape[:before], config.data.length, *shape[before + 1 :])
             fields[name] = (shape, rows.dtype)
     else:

@@ -65,6 +65,7 @@ BOUNDS = {
     "data.length": COUNT,
     "data.heldout": SHARE,
     "data.prefetch": COUNT,
+    "data.task_power": NOT_NEGATIVE,
     "mesh.fsdp": COUNT,
     "mesh.tensor": COUNT,
     "mesh.slices": COUNT,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 
+from firth.data.multitask.tasks import KIND, table
 from firth.data.submissions.predictions import save_predictions
 from firth.data.tasks.overview import figures
 from firth.distributed import job
@@ -127,4 +128,7 @@ def conclude(run, workdir: Path, evaluators, saves, state, shapes, journal, bar)
             found = {n: measured.get(f"{name}/{n}") for n in names}
             shown = figures({n: value for n, value in found.items() if value is not None})
             bar.say(f"{name}, best checkpoint (step {best}): {shown}; {baseline}")
+        if run.task.kind == KIND:
+            for line in table(run.task, measured, constant):
+                bar.say(line)
     return results

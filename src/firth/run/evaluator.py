@@ -30,6 +30,7 @@ from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.run import bounds, counted, experiment
+from firth.run.labelled.scores import predictions_of
 from firth.run.logistic import training as logistic
 from firth.run.recorded import remeasured
 from firth.storage.local import write_text
@@ -97,12 +98,13 @@ class Heldout(Evaluator):
     def run(self, state) -> dict[str, float]:
         """{"<set>/<metric>": value}: means of the objective's metrics and the task's metrics."""
         sets, task = self.experiment.heldout, self.experiment.task
-        return {
+        results = {
             f"{name}/{metric}": value
             for name in sets
             if not task or name.startswith("dev")
             for metric, value in self.measure(state.params, name)[0].items()
         }
+        return results | self.experiment.summary(results)
 
     def measure(self, params, name: str):
         """One pass over the held-out set `name`: ({metric: value}, predictions).
@@ -140,7 +142,7 @@ class Heldout(Evaluator):
         example, logits, labels = (np.concatenate(column) for column in zip(*columns, strict=True))
         order = np.argsort(example)
         logits, labels = logits[order], labels[order]
-        predictions = logits[:, 0] if task.kind == "regression" else logits.argmax(axis=1)
+        predictions = predictions_of(task, logits)
         if means:  # labelled
             means |= score(task.metrics, predictions, labels)
             groups = self.experiment.groups.get(name, np.zeros(0, str))
@@ -296,6 +298,7 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
         results |= {f"{name}/{metric}": value for metric, value in means.items()}
         if run.task and job.leads():
             save_predictions(workdir, name, run.task, predictions)
+    results |= run.summary(results)
     state = TrainState(jnp.asarray(step), jnp.zeros((), jnp.int32), params, (), {}, {})
     added = [name for name in evaluators.evaluators if name]
     results = {"step": step, **changed, **results, **evaluators.run(state, added)}

@@ -7,13 +7,11 @@ fields. Parts that do not fit together raise FirthError here, with the reason.
 import dataclasses
 import functools
 import logging
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from firth import registry
 from firth.data.corpus.store import Store, open_store
 from firth.data.tasks.load import find_task
 from firth.data.tasks.overview import Baseline, baselines, overview
@@ -27,12 +25,13 @@ from firth.layers.class_softmax import divide
 from firth.models.heads import classifies_pooled
 from firth.models.model import Model, create, family, longest
 from firth.models.recurrent.char_cnn_lstm import vocabulary
-from firth.objectives import OBJECTIVES
-from firth.objectives.objective import Objective, Sources
+from firth.objectives.objective import Objective
 from firth.run.answering.parts import Answering
+from firth.run.building.objective import create_objective
 from firth.run.labelled.heads import without_other_labels
 from firth.run.labelled.parts import Parts, task_tokenizer
 from firth.run.labelled.rows import read_rows
+from firth.run.labelled.several import Multitask
 from firth.run.tagging.parts import Tagged
 from firth.tokenizers.base import Tokenizer
 from firth.training import partition
@@ -40,18 +39,6 @@ from firth.training.unfreezing.gradual import stage_begins
 from firth.weights.read import Saved, read_model
 from firth.weights.transfer.vocabulary import transfer_vocabulary
 
-# The recipe that shows the section of each objective.
-RECIPES = {
-    "mlm": "bert.py",
-    "clm": "gpt2.py",
-    "bilm": "elmo.py",
-    "plm": "xlnet.py",
-    "rtd": "electra.py",
-    "distill": "distilbert.py",
-    "finetune": "finetune.py",
-    "tag": "tagger.py",
-    "answer": "squad.py",
-}
 # Objectives of tasks whose examples are no texts with a label each: what reads them.
 PARTS: dict[str, type[Parts]] = {"tag": Tagged, "answer": Answering}
 
@@ -91,6 +78,7 @@ class Experiment:
     baselines: dict[str, Baseline] = dataclasses.field(default_factory=dict)
     scorers: dict[str, Callable] = dataclasses.field(default_factory=dict)
     groups: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    summary: Callable[[dict], dict] = lambda results: {}
 
     @property
     def generator(self) -> dict | None:
@@ -110,8 +98,9 @@ def build(config, mesh, cache: Path | None = None) -> Experiment:
     initial = read_model(config.init_from) if config.init_from else None
     index, count = partition.own_slice(mesh)
     own = dict(index=index, count=count)
-    if config.objective.name in PARTS and "task" in config.data:
-        return _labelled(PARTS[config.objective.name], config, initial, own, cache)
+    kind = Multitask if config.data.get("tasks") else PARTS.get(config.objective.name)
+    if kind and "task" in config.data:
+        return _labelled(kind, config, initial, own, cache)
     if "task" in config.data:
         multiple = mesh.shape["data"] * mesh.shape["fsdp"] * config.accumulate
         return _finetuning(config, initial, own, multiple)
@@ -273,7 +262,8 @@ def _labelled(kind: type[Parts], config, initial, own, cache) -> Experiment:
     spec = model_spec(config, initial, parts.tokenizer)
     parts.complete(spec, cache)
     rows = parts.rows(spec, config.data, config.seed)
-    objective = create_objective(config.objective, parts.tokenizer, parts.task, body=spec)
+    section = dict(config.objective) | parts.section
+    objective = create_objective(section, parts.tokenizer, parts.task, body=spec)
     model = create_model(spec, objective, max(len(parts.task.labels), 1))
     measured, _ = _of_rows(config, parts.task, rows, "dev", own)
     return Experiment(
@@ -283,6 +273,8 @@ def _labelled(kind: type[Parts], config, initial, own, cache) -> Experiment:
         tokenizer=parts.tokenizer,
         **measured,
         initial=_initial(initial, objective, spec) or parts.initial(model, config.seed),
+        fresh=parts.fresh,
+        summary=parts.summary,
         overview=tuple(parts.overview()),
         baselines=parts.baselines(),
         scorers={name: functools.partial(parts.score, name) for name in measured["heldout"]},
@@ -297,66 +289,6 @@ def create_model(spec: dict, objective, num_labels: int = 2) -> Model:
 def _initial(saved: Saved | None, objective, spec: dict) -> dict:
     """Parameters to start from: the weights of `init_from` over those of the objective."""
     return objective.initial(spec) | (saved.params if saved else {})
-
-
-def create_objective(
-    spec, tokenizer: Tokenizer, task=None, *, body=None, counts=None, load=read_model, labels=None
-):
-    """Build the objective `spec.name` from the other fields of `spec`; see `objective.Sources`.
-
-    Raises FirthError for an unknown name or field, and for a body that it cannot train.
-    """
-    fields = dict(spec)
-    name = fields.pop("name")
-    kind = registry.resolve("objective.name", name, OBJECTIVES)
-    reads_tokens = not body or getattr(family(body["family"]).Config, "reads_tokens", True)
-    if not reads_tokens and name != "bilm" and name in OBJECTIVES:
-        raise FirthError(
-            f"objective {name!r} cannot train model.family={body['family']!r}, which reads the "
-            "characters of words; use objective.name=bilm"
-        )
-    fields.pop("static", None)  # the train step reads it: it decides the key of the corruption
-    if isinstance(kind.bidirectional, bool | None):  # else its fields decide
-        _check_direction(name, kind.bidirectional, body)
-    try:
-        objective = kind.from_config(
-            fields, Sources(tokenizer, task, body or {}, counts, load, labels)
-        )
-    except TypeError as error:
-        raise FirthError(f"objective {name!r}: {_misfit(name, error)}") from None
-    _check_direction(name, objective.bidirectional, body)
-    return objective
-
-
-def _misfit(name: str, error: TypeError) -> str:
-    """Why the section of a recipe does not make this objective, and what to do."""
-    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-    if not found:
-        return str(error)
-    shown = f"as in {RECIPES[name]}" if name in RECIPES else "with the fields that it defines"
-    return (
-        f"it has no field {found[1]!r}; the section objective belongs to another one: write a "
-        f"recipe of your own with a section for {name!r}, {shown}"
-    )
-
-
-def _check_direction(name: str, bidirectional: bool | None, body: dict | None):
-    """Raise FirthError if the body is causal and the objective bidirectional, or vice versa."""
-    if bidirectional is None or not body:
-        return
-    module = family(body["family"])
-    causal = module.Config.causal
-    if causal == bidirectional:
-        sees = "only the tokens before each" if causal else "both sides of every token"
-        others = "plm" if hasattr(module.Body, "two_streams") else "mlm or rtd"
-        raise FirthError(
-            f"objective {name!r} cannot train model.family={body['family']!r}, which sees {sees}: "
-            + (
-                "it could not use the tokens after a masked word; use objective.name=clm"
-                if causal
-                else f"it would read the next word instead of predicting it; use {others}"
-            )
-        )
 
 
 def model_spec(config, initial, tokenizer: Tokenizer, counts=None) -> dict:

@@ -32,6 +32,8 @@ ALIKE = {
     "data.dev_fraction": ((None, 0.1),),
     "data.choices": ((None, ""),),
     "data.packed": ((None, False),),
+    "data.tasks": ((None, ""),),
+    "data.task_power": ((None, 1.0),),
     "unfreeze_epochs": ((None, 0.0),),
     "transfer_vocabulary": ((None, False),),
     "freeze": ((None, ""),),

@@ -95,6 +95,8 @@ def describe_run(run, workdir: Path):
         num_labels=run.model.num_labels,
         labels=run.task.labels if run.task else None,
         regression=bool(run.task and run.task.kind == "regression"),
+        tasks={t.name: (t.labels, t.kind) for t in getattr(run.task, "tasks", ())},
+        multilabel=bool(run.task and run.task.kind == "multilabel"),
     )
     whole = to_json(description, best=run.best, generator=run.generator)
     write_text(workdir / NAME, json.dumps(whole, indent=2) + "\n")

@@ -9,6 +9,8 @@ from firth.models.model import family
 from firth.models.published import Published
 from firth.weights.description import EXECUTION, Description, check_field, default_fields
 
+MULTILABEL = "multi_label_classification"  # problem_type of a text with any number of labels
+
 
 def read_config(config: dict, where) -> Description:
     """The model that a config.json describes. The tensors tell its heads: they are () here.
@@ -41,7 +43,8 @@ def read_config(config: dict, where) -> Description:
     num_labels, labels = _labels(config, where)
     problem = config.get("problem_type")
     regression = problem == "regression" or (problem is None and num_labels == 1)
-    return Description(spec, (), num_labels, labels, regression)
+    several = problem == MULTILABEL
+    return Description(spec, (), num_labels, labels, regression, multilabel=several)
 
 
 def write_config(description: Description, base: dict, pad_id: int | None) -> dict:
@@ -91,7 +94,7 @@ def write_config(description: Description, base: dict, pad_id: int | None) -> di
         config["id2label"] = {str(i): label for i, label in enumerate(labels)}
         config["label2id"] = {label: i for i, label in enumerate(labels)}
         kind = "regression" if description.regression else "single_label_classification"
-        config["problem_type"] = kind
+        config["problem_type"] = MULTILABEL if description.multilabel else kind
     return config
 
 

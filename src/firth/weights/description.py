@@ -26,6 +26,8 @@ class Description:
     num_labels: classes (or regression targets) of the classifier.
     labels: names of the classes, or None.
     regression: whether the classifier predicts numbers.
+    multilabel: whether it gives a text any number of labels, each by a sigmoid.
+    tasks: of a model of several, {name: (its labels, its kind)}, in the order of their heads.
     """
 
     spec: dict
@@ -33,6 +35,15 @@ class Description:
     num_labels: int
     labels: tuple[str, ...] | None
     regression: bool
+    multilabel: bool = dataclasses.field(default=False, kw_only=True)
+    tasks: dict[str, tuple[tuple[str, ...], str]] = dataclasses.field(
+        default_factory=dict, kw_only=True
+    )
+
+    @property
+    def outputs(self) -> tuple[tuple[str, int], ...]:
+        """(name, outputs) of the head of each of several tasks."""
+        return tuple((name, max(len(labels), 1)) for name, (labels, _) in self.tasks.items())
 
 
 def to_json(description: Description, **more) -> dict:
@@ -43,14 +54,21 @@ def to_json(description: Description, **more) -> dict:
     workdir has `best`, the metric that selects its best checkpoint, and `generator`: {"model":
     spec, "tied": bool} of the generator that the run trains, or None.
     """
-    return {
+    own = {"multilabel": True} if description.multilabel else {}
+    if description.tasks:
+        own["tasks"] = {
+            name: {"labels": list(labels), "kind": kind}
+            for name, (labels, kind) in description.tasks.items()
+        }
+    whole = {
         "firth": VERSION,
         "model": description.spec,
         "heads": list(description.heads),
         "num_labels": description.num_labels,
         "labels": list(description.labels) if description.labels else None,
         "regression": description.regression,
-    } | more
+    }
+    return whole | own | more
 
 
 def read_description(path: Path) -> tuple[Description, dict]:
@@ -76,8 +94,20 @@ def read_description(path: Path) -> tuple[Description, dict]:
         num_labels=whole["num_labels"],
         labels=tuple(labels) if labels else None,
         regression=bool(whole.get("regression")),
+        multilabel=bool(whole.get("multilabel")),
+        tasks=_tasks(whole.get("tasks", {}), file),
     )
     return description, whole
+
+
+def _tasks(written, file: Path) -> dict[str, tuple[tuple[str, ...], str]]:
+    try:
+        return {
+            name: (tuple(map(str, task["labels"])), str(task["kind"]))
+            for name, task in written.items()
+        }
+    except (AttributeError, KeyError, TypeError):
+        raise FirthError(f"{file} is damaged: expected tasks with labels and kind") from None
 
 
 def complete_spec(spec: dict, where) -> dict:

@@ -106,7 +106,12 @@ def check_params(flat: dict, description: Description, where, names: dict | None
 
 def _model(description: Description, tensors: int, where):
     """The described model; its layers are traced once, unless they have different shapes."""
-    build = functools.partial(create, heads=description.heads, num_labels=description.num_labels)
+    build = functools.partial(
+        create,
+        heads=description.heads,
+        num_labels=description.num_labels,
+        tasks=description.outputs,
+    )
     spec = description.spec
     with contextlib.suppress(FirthError):
         return build(spec | {"scan": True})
@@ -182,6 +187,7 @@ def read_tensors(tensors: dict, description: Description, config: dict, where):
         spec=spec,
         heads=heads,
         regression=description.regression and "classifier" in heads,
+        multilabel=description.multilabel and "classifier" in heads,
     )
     usual = {row.path: name for name, row in reversed(table.items())}
     check_params(flat, description, where, usual | names)

@@ -79,7 +79,7 @@ class Saved(Description):
     def model(self, heads=None, **execution) -> Model:
         """The module with all heads, or those given. `execution` sets scan, remat and dtype."""
         heads = self.heads if heads is None else heads
-        return create(self.spec | execution, heads, self.num_labels)
+        return create(self.spec | execution, heads, self.num_labels, tasks=self.outputs)
 
     def tokenizer(self):
         """Load the tokenizer; None if there is none.

@@ -104,12 +104,14 @@ def _is_unchanged(saved: Saved) -> bool:
 def _same_description(saved: Saved) -> bool:
     """Whether the config.json says the same. It does not say whether there is a pooler."""
     before = read_config(json.loads(saved.published["config"]), "published")
-    regression = before.regression and "classifier" in saved.heads
+    regression, several = (
+        kind and "classifier" in saved.heads for kind in (before.regression, before.multilabel)
+    )
     return (
         before.spec | {"pooler": None} == saved.spec | {"pooler": None}
         and before.num_labels == saved.num_labels
         and before.labels == saved.labels
-        and regression == saved.regression
+        and (regression, several) == (saved.regression, saved.multilabel)
     )
 
 

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score, f1_score
 
 from firth.data.tasks.metrics import METRICS, score, summary
 from firth.errors import FirthError
@@ -98,10 +99,26 @@ def test_a_constant_prediction_scores_zero_not_nan(constant):
 
 
 @pytest.mark.filterwarnings("error")
+def test_several_labels_of_a_text_are_measured_as_scikit_learn_does():
+    """Also labels that no text has, or that no text was given."""
+    rng = np.random.default_rng(0)
+    for density in (0.1, 0.5):
+        labels, predictions = (rng.random((2, 60, 7)) < density).astype(np.int32)
+        labels[:, 2] = predictions[:, 2:4] = 0
+        expected = {
+            f"f1_{average}": f1_score(labels, predictions, average=average, zero_division=0)
+            for average in ("micro", "macro")
+        }
+        expected["exact_match"] = accuracy_score(labels, predictions)
+        found = score(["f1_micro", "f1_macro", "exact_match"], predictions, labels)
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
 def test_every_metric_of_one_example_or_one_class_is_finite_json():
     one = np.array([1])
-    for kind in METRICS.values():
-        json.dumps(score(list(kind), one, one), allow_nan=False)
+    for kind, metrics in METRICS.items():
+        rows = one[:, None] if kind == "multilabel" else one
+        json.dumps(score(list(metrics), rows, rows), allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +129,9 @@ def test_every_metric_of_one_example_or_one_class_is_finite_json():
         (["accuracy"], [], [], "expected"),
         (["pearson"], [0.5, np.nan, np.inf], [0, 1, 1], "2 of 3 .* first at 1"),
         (["f1"], [0, 1, 2], [0, 1, 2], "f1_macro"),
+        (["f1_micro"], [[0, 1]], [[0, 1, 1]], r"\(1, 2\).*\(1, 3\).*expected \[n, C\]"),
+        (["exact_match"], [[0, np.nan]], [[0, 1]], "1 of 1 predictions .* first at 0"),
+        (["accuracy"], [[0, 1]], [[0, 1]], r"expected \[n\] and \[n\]"),
     ],
 )
 def test_bad_input_is_refused(metrics, predictions, labels, said):

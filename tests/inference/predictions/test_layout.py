@@ -61,6 +61,23 @@ def test_a_regression_gives_a_score(tmp_path):
     assert records[1] == {"text": "b", "score": "2", "predicted_score": -1.0}
 
 
+def test_several_labels_are_those_from_the_threshold_on(tmp_path):
+    """At it, too; a list in JSONL, one field in tables, which no label may divide."""
+    rows, outputs = written(tmp_path, "a.csv", CSV), np.array([[0.25, 0.7, 0.5], [0.1, 0.2, 0.3]])
+    layout = Layout("jsonl", rows, LABELS, threshold=0.5)
+    records = [json.loads(line) for line in layout.text(list(rows), outputs).splitlines()]
+    assert [record["labels"] for record in records] == [["good", "so, so"], []]
+    assert records[0]["probabilities"] == {"bad": 0.25, "good": 0.7, "so, so": 0.5}
+    layout = Layout("csv", rows, LABELS, threshold=0.25)
+    text = (layout.head() + layout.text(list(rows), outputs)).decode()
+    head, *records = csv.reader(io.StringIO(text), strict=True)
+    assert head[3:] == ["labels", "p_bad", "p_good", "p_so, so"]
+    assert [record[3] for record in records] == ["bad|good|so, so", "so, so"]
+    with pytest.raises(FirthError, match=r"the label 'a\|b' holds '\|', .* write \.jsonl"):
+        Layout("csv", rows, ("a|b", "c"), threshold=0.5)
+    Layout("jsonl", rows, ("a|b", "c"), threshold=0.5)
+
+
 def test_fields_of_json_in_a_table(tmp_path):
     rows = written(tmp_path, "a.jsonl", '{"text": "a", "n": 1.5, "l": ["x"]}\n{"text": "b"}\n')
     first, second = [*csv.reader(io.StringIO(laid(rows, "csv")))][1:]

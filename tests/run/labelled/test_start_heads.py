@@ -9,7 +9,7 @@ from helpers.published.bert import add_tokenizer, make_bert
 from helpers.runs import final_state
 
 from firth.cli import main
-from firth.data.tasks.task import GLUE
+from firth.data.tasks.task import GLUE, make_task
 from firth.run.labelled.heads import without_other_labels
 from firth.weights.read import Saved, read_model
 
@@ -101,3 +101,15 @@ def test_a_run_starts_from_one_on_another_task(tmp_path, capsys):
         for path, value in after.items():
             if path.startswith("['params']['encoder']"):
                 np.testing.assert_array_equal(value, before[path])
+
+
+def test_a_classifier_of_one_label_is_none_of_several():
+    task = make_task("t", "multilabel", "text", "labels", ("a", "b"), (), {"train": "t.csv"})
+    left, (line,) = without_other_labels(saved(("a", "b"), 2), task)
+    assert "classifier" not in left.params
+    assert line.endswith(
+        "is for the labels 'a', 'b', and task 't' has the labels 'a', 'b', "
+        "several of which a text may have"
+    )
+    own = dataclasses.replace(saved(("a", "b"), 2), multilabel=True)
+    assert without_other_labels(own, task) == (own, ())

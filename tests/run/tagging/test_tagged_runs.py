@@ -14,6 +14,7 @@ from firth.data.tagging.files import read_sentences
 from firth.errors import FirthError
 from firth.models.model import bound
 from firth.models.word_vectors import formats
+from firth.objectives.objective import Sources
 from firth.objectives.tag import Tag
 from firth.run import experiment
 from firth.training.partition import create_mesh
@@ -137,7 +138,7 @@ def test_half_of_the_rare_words_are_unknown():
 
 def test_an_objective_of_tags_needs_a_task_of_tags(files):
     with pytest.raises(FirthError, match=r"no such task; use tagger\.py"):
-        Tag.from_config({}, experiment.Sources(tokenizer=None))
+        Tag.from_config({}, Sources(tokenizer=None))
     with pytest.raises(FirthError, match=r"objective\.unknown_rate=1\.5"):
         Tag(unknown_rate=1.5)
 

@@ -1,1 +1,1 @@
-"""What labels count in a loss."""
+"""What labels count in a loss, and several labels of one text."""

@@ -30,8 +30,9 @@ class Packed(View):
 
     The fields tokens, segments and mask are those of every view. `text` int32 [L] is the number of
     the example in its row, from 1, and 0 at padding. `example` uint32, `weight` float32 and
-    `labels` (absent from a test set) have an axis of examples, [T]; where a row has fewer, the
-    weight is 0 and the number NO_EXAMPLE. `copy` is the epoch.
+    `labels` (absent from a test set) have an axis of examples, [T], or [T, C] of C labels that a
+    text may have together; where a row has fewer, the weight is 0 and the number NO_EXAMPLE.
+    `copy` is the epoch.
     """
 
     def __init__(
@@ -65,11 +66,12 @@ class Packed(View):
         self._by_count = np.argsort(-self._plan.counts, kind="stable")
         self.texts = max(texts, int(self._plan.counts.max()))
         self.rows = rows or functools.partial(self._needed, multiple=multiple)
-        labels = {} if tokenised.labels is None else {"labels": tokenised.labels.dtype}
-        numbers = {"example": np.uint32, "weight": np.float32} | labels
         self.fields = row_fields(self.length)
         self.fields["text"] = ((self.length,), np.dtype(np.int32))
+        numbers = {"example": np.uint32, "weight": np.float32}
         self.fields |= {name: ((self.texts,), np.dtype(kind)) for name, kind in numbers.items()}
+        if (labels := tokenised.labels) is not None:
+            self.fields["labels"] = ((self.texts, *labels.shape[1:]), labels.dtype)
         self._examples, self._seed = tokenised, operator.index(seed)
         self._epoch = functools.lru_cache(maxsize=4)(self._make_epoch)
 
@@ -164,7 +166,8 @@ class Packed(View):
             "weight": (example_BT != NO_EXAMPLE).astype(np.float32),
         }
         if examples.labels is not None:
-            batch["labels"] = np.zeros(example_BT.shape, examples.labels.dtype)
+            shape = (*example_BT.shape, *examples.labels.shape[1:])
+            batch["labels"] = np.zeros(shape, examples.labels.dtype)
             batch["labels"][row_K, number_K] = examples.labels[example_K]
         return batch
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from firth.data.answering.decode import Predicted
+from firth.data.labels.multilabel import written
 from firth.data.tasks.metrics import check_finite
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
@@ -22,7 +23,8 @@ def write_predictions(path: str | Path, task: Task, predictions) -> None:
     Args:
       path: the file to write, "RTE.tsv"; the write is atomic.
       task: its labels are the strings, its limits clip the scores.
-      predictions: class indices int [n] or scores float [n], or the tags of each sentence.
+      predictions: class indices int [n] or scores float [n], or the tags of each sentence, or int
+        [n, C], 1 at each of a text's labels, which are written with | between.
 
     Raises:
       FirthError: an index outside the label set, a score that is not finite.
@@ -45,6 +47,8 @@ def answers(task: Task, predictions) -> list[str]:
         if task.limits:
             predictions = np.clip(predictions, *task.limits)
         return [f"{value:.4f}" for value in predictions]
+    if task.kind == "multilabel":
+        return [written(task.labels, row) for row in predictions]
     bad = np.flatnonzero((predictions < 0) | (predictions >= len(task.labels)))
     if len(bad):
         raise FirthError(
@@ -70,4 +74,4 @@ def save_predictions(workdir: Path, split: str, task: Task, predictions) -> None
     if isinstance(predictions, Predicted):
         predictions.write(folder / f"{split}.json")
     else:
-        write_predictions(folder / f"{split}.tsv", task, predictions)
+        write_predictions(folder / f"{split}.tsv", task.of_set(split), predictions)

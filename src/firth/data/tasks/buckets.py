@@ -164,9 +164,9 @@ class Buckets(View):
     in every epoch.
 
     All slices of a batch have the same length L, that of its bucket. The extra fields are weight
-    float32 (0 for padding rows) and labels int32 or float32 (absent from a test set). `example` is
-    the number of the example, NO_EXAMPLE in padding rows; `copy` is the epoch. In padding rows
-    tokens are [PAD] and mask is False.
+    float32 (0 for padding rows) and labels int32 or float32 (absent from a test set; [B, C] where a
+    text has several). `example` is the number of the example, NO_EXAMPLE in padding rows; `copy` is
+    the epoch. In padding rows tokens are [PAD] and mask is False.
 
     An example with C > 1 choices has C rows: tokens, segments and mask are [B, C, L], B examples,
     and the longest of the rows decides the bucket.
@@ -190,8 +190,9 @@ class Buckets(View):
         self.lengths = np.array(
             sorted({*(n for n in lengths if n < self.length), self.length}), np.int64
         )
-        labels = {} if tokenised.labels is None else {"labels": tokenised.labels.dtype}
-        self.fields = row_fields(None, weight=np.float32, **labels)
+        self.fields = row_fields(None, weight=np.float32)
+        if (labels := tokenised.labels) is not None:
+            self.fields["labels"] = (labels.shape[1:], labels.dtype)
         if (C := tokenised.choices) > 1:
             rows = {name: self.fields[name] for name in ("tokens", "segments", "mask")}
             self.fields |= {name: ((C, *shape), kind) for name, (shape, kind) in rows.items()}
@@ -281,9 +282,9 @@ class Buckets(View):
             "weight": real_B.astype(np.float32),
         }
         if examples.labels is not None:
-            batch["labels"] = np.where(real_B, examples.labels[number_B], 0).astype(
-                examples.labels.dtype
-            )
+            labels = examples.labels[number_B]
+            labels[~real_B] = 0
+            batch["labels"] = labels
         return batch
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from firth import registry
+from firth.data.labels import multilabel
 from firth.data.tasks.choices import RACE, first_count, load_choices
 from firth.data.tasks.columns import (
     ANSWERS,
@@ -31,6 +32,7 @@ from firth.data.tasks.trees import read_trees
 from firth.errors import FirthError
 
 MEND = "give the row a label, or remove it"
+OTHER = "the labels of the task; correct the row, or give train examples of it"
 # What data.dir holds, for errors.
 _LAYOUTS = {
     "glue": "; expected the folders of download_glue_data.py, DIR/SST-2/train.tsv and so on",
@@ -51,6 +53,8 @@ def find_task(data, recipe: str = "finetune.py") -> Task:
     `recipe` is that of the run, to show in messages. Raises FirthError as `get_task` does, and for
     a task without a train split.
     """
+    if data.get("tasks"):
+        raise FirthError(f"data.tasks={data.tasks!r}: {recipe} or this command takes one task")
     if not (data.task or data.train):
         raise FirthError(
             "nothing to learn: give a labelled file, --config.data.train=FILE (CSV, TSV or JSONL, "
@@ -131,11 +135,12 @@ def custom_task(
       train, dev, test: paths; "" for a missing split.
       text: the column of the text, or the two columns of a pair; () finds them by their names.
       label: the column of the label (strings or integers; numbers for regression); "" finds it.
-      kind: "classification", "regression" or "choice"; "" finds it: a file with columns of choices
-        has questions, and else the labels of `train` are scores where all are numbers and some of
-        them not whole.
+      kind: "classification", "regression", "choice" or "multilabel"; "" finds it: a file with
+        columns of choices has questions, and else texts have several labels where the first label
+        of `train` is a list, and scores where all are numbers and some of them not whole.
       labels: label strings in index order; () takes those of `train`, sorted (integers by value).
-      metrics: () means accuracy, or Pearson and Spearman.
+      metrics: () means accuracy, or Pearson and Spearman, or for several labels of a text F1 over
+        all (micro), the mean F1 of the labels (macro), and the share of texts that are all right.
       name: the name of the task in logs and files.
       directory: the base of relative paths (None: here).
       choices: the column that lists the choices of a question, or a column for each; () finds them.
@@ -165,10 +170,16 @@ def custom_task(
     text, label = _columns(path, header, text, label)
     if not kind and labels:
         kind = "classification"
-    if kind in ("", "classification") and not labels:
-        values = _label_values(path, label)
-        kind = kind or _kind_of(values)
-        labels = _distinct(path, label, values) if kind == "classification" else ()
+    if kind in ("", "classification", "multilabel") and not labels:
+        table = read_table(path, [label])
+        values = table.columns[label]
+        if kind == "multilabel" or (not kind and values and isinstance(values[0], list)):
+            kind, lists = "multilabel", multilabel.lists_of(str(path), label, values, table.rows)
+            values = [name for names in lists for name in names]
+        else:
+            _check_labels(path, label, table)
+            kind = kind or _kind_of(values)
+        labels = _distinct(path, label, values) if kind != "regression" else ()
     return make_task(name, kind, text, label, labels, metrics, files)
 
 
@@ -196,15 +207,18 @@ def _columns(path: Path, header, text: Sequence[str], label: str) -> tuple[Seque
     return text, chosen
 
 
-def _label_values(path: Path, column: str) -> list:
-    """The labels of a file; FirthError if there are none, or if one is empty."""
-    table = read_table(path, [column])
+def _check_labels(path: Path, column: str, table: Table) -> None:
+    """Raise FirthError if there are no labels, or if one is empty or a list."""
     if not len(table.rows):
         raise FirthError(f"{path}: no examples; expected one a row")
     for row, value in zip(table.rows, table.columns[column], strict=True):
         if _is_empty(value):
             raise FirthError(f"{path}:{row}: the label (column {column!r}) is empty; {MEND}")
-    return table.columns[column]
+        if isinstance(value, list):
+            raise FirthError(
+                f"{path}:{row}: {column!r} is the list {value!r:.40}, and other labels are none; "
+                "texts of several labels have a list each (--config.data.kind=multilabel)"
+            )
 
 
 def _kind_of(values: list) -> str:
@@ -218,12 +232,11 @@ def _kind_of(values: list) -> str:
 
 
 def _distinct(path: Path, column: str, values: list) -> list[str]:
-    """The label strings of a file in index order; FirthError if there is only one."""
+    """The label strings of a file in index order; FirthError for fewer than two."""
     labels = sorted({str(value).strip() for value in values}, key=_by_value)
     if len(labels) < 2:
-        raise FirthError(
-            f"{path}: every label (column {column!r}) is {labels[0]!r}; expected two or more labels"
-        )
+        found = f"every label (column {column!r}) is {labels[0]!r}" if labels else "no text has any"
+        raise FirthError(f"{path}: {found}; expected two or more labels")
     return labels
 
 
@@ -323,6 +336,11 @@ def _labels(task: Task, table: Table, may_hide: bool) -> np.ndarray | None:
         scores = [_score(table, row, v) for row, v in zip(table.rows, values, strict=True)]
         return np.array(scores, np.float32)
     known = {label: i for spelled in (task.names, task.labels) for i, label in enumerate(spelled)}
+    if task.kind == "multilabel":
+        lists = multilabel.lists_of(table.source, task.label_column, values, table.rows)
+        ats = (f"{table.source}:{row}" for row in table.rows)
+        rows = [multilabel.indicator(x, known, at, OTHER) for x, at in zip(lists, ats, strict=True)]
+        return np.stack(rows)
     labels = [known.get(str(value).strip(), -1) for value in values]
     if -1 in labels:
         first = labels.index(-1)
@@ -330,8 +348,7 @@ def _labels(task: Task, table: Table, may_hide: bool) -> np.ndarray | None:
         if _is_empty(values[first]):
             raise FirthError(f"{at}: the label (column {task.label_column!r}) is empty; {MEND}")
         raise FirthError(
-            f"{at}: label {values[first]!r} is not one of {shown(task.labels)}, the labels of the"
-            " task; correct the row, or give train examples of it"
+            f"{at}: label {values[first]!r} is not one of {shown(task.labels)}, {OTHER}"
         )
     return np.array(labels, np.int32)
 

@@ -26,9 +26,25 @@ def _f1(predictions, labels) -> float:
 
 
 def _f1_macro(predictions, labels) -> float:
+    if labels.ndim == 2:
+        return float(label_f1(predictions, labels).mean())
     from sklearn.metrics import f1_score
 
     return float(f1_score(labels, predictions, average="macro", zero_division=0))
+
+
+def _f1_micro(predictions, labels) -> float:
+    return float(label_f1(predictions.reshape(-1, 1), labels.reshape(-1, 1))[0])
+
+
+def label_f1(predictions_NC: np.ndarray, labels_NC: np.ndarray) -> np.ndarray:
+    """float64 [C]: F1 of each of a text's labels, 0 for one that no text has or was given."""
+    right_C = (predictions_NC * labels_NC).sum(0)
+    return 2 * right_C / np.maximum(predictions_NC.sum(0) + labels_NC.sum(0), 1)
+
+
+def _exact_match(predictions, labels) -> float:
+    return float(np.mean((predictions == labels).all(axis=1)))
 
 
 def _matthews(predictions, labels) -> float:
@@ -66,8 +82,9 @@ METRICS: dict[str, dict[str, Callable[[np.ndarray, np.ndarray], float]]] = {
     },
     "regression": {"pearson": _pearson, "spearman": _spearman},
     "choice": {"accuracy": _accuracy},
+    "multilabel": {"f1_micro": _f1_micro, "f1_macro": _f1_macro, "exact_match": _exact_match},
 }
-_ALL = METRICS["classification"] | METRICS["regression"]
+_ALL = METRICS["classification"] | METRICS["regression"] | METRICS["multilabel"]
 
 
 def score(metrics: Sequence[str], predictions, labels) -> dict[str, float]:
@@ -79,8 +96,9 @@ def score(metrics: Sequence[str], predictions, labels) -> dict[str, float]:
 
     Args:
       metrics: names in `METRICS`, by kind of task. `f1` is that of class 1 (MRPC, QQP).
-      predictions: class indices int [n], or scores float [n].
-      labels: class indices int [n], or scores float [n].
+      predictions: class indices int [n], or scores float [n], or, where a text has several labels,
+        int [n, C], 1 at those that it has. `exact_match` is the share of rows that are all right.
+      labels: the same of what is right.
 
     Returns:
       name -> value, in the order of `metrics`.
@@ -93,17 +111,19 @@ def score(metrics: Sequence[str], predictions, labels) -> dict[str, float]:
     unknown = [name for name in metrics if name not in _ALL]
     if unknown:
         raise FirthError(f"no metric {unknown[0]!r}; there are {', '.join(_ALL)}")
-    if predictions.ndim != 1 or predictions.shape != labels.shape or not labels.size:
+    axes = 2 if METRICS["multilabel"].keys() >= set(metrics) and labels.ndim == 2 else 1
+    if predictions.ndim != axes or predictions.shape != labels.shape or not labels.size:
+        expected = "[n] and [n]" if axes == 1 else "[n, C] and [n, C]"
         raise FirthError(
-            f"predictions {predictions.shape} and labels {labels.shape}: expected [n] and [n]"
+            f"predictions {predictions.shape} and labels {labels.shape}: expected {expected}"
         )
     check_finite(predictions)
     return {name: _ALL[name](predictions, labels) for name in metrics}
 
 
 def check_finite(predictions: np.ndarray) -> None:
-    """Raise FirthError if a prediction is not finite."""
-    bad = np.flatnonzero(~np.isfinite(predictions))
+    """Raise FirthError if a prediction, or a row of them, is not finite."""
+    bad = np.flatnonzero(~np.isfinite(predictions).reshape(len(predictions), -1).all(axis=1))
     if len(bad):
         raise FirthError(
             f"{len(bad)} of {len(predictions)} predictions are not finite, the first at {bad[0]};"

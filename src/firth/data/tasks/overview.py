@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from firth.data.labels.multilabel import constant_answer, written
 from firth.data.tasks.choices import longest_choice
 from firth.data.tasks.metrics import score
 from firth.data.tasks.task import Examples, Task
@@ -17,7 +18,8 @@ MANY_NUMBERS = 20  # so many labels that are whole numbers may be meant as score
 class Baseline:
     """A constant prediction on one split: what it is in words, and {metric: value}.
 
-    It is the most frequent label of train. For scores it is their mean, whose error is the
+    It is the most frequent label of train; where texts have several, those of train's most frequent
+    labels whose micro-F1 there is greatest. For scores it is their mean, whose error is the
     `task_loss` of a run, the mean squared error; a constant has no correlation. `longest` has the
     metrics of always taking the longest choice, where there are choices.
     """
@@ -43,6 +45,11 @@ def baselines(task: Task, splits: Mapping[str, Examples]) -> dict[str, Baseline]
             mean = float(train.mean(dtype=np.float64))
             error = float(np.mean((labels - mean) ** 2, dtype=np.float64))
             found[name] = Baseline(f"baseline (always the mean, {mean:.4g})", {"task_loss": error})
+        elif task.kind == "multilabel":
+            answer = constant_answer(train)
+            metrics = score(task.metrics, np.tile(answer, (len(labels), 1)), labels)
+            words = f"constant baseline (always {written(task.labels, answer)!r})"
+            found[name] = Baseline(words, metrics)
         else:
             most = int(np.bincount(train).argmax())
             metrics = score(task.metrics, np.full(len(labels), most), labels)
@@ -75,7 +82,7 @@ def overview(
         from_train = "" if own_dev or name != "dev" else ", split off train"
         lines.append(f"{name}: {len(examples):,} examples{from_train}; {_labels(task, examples)}")
     numbers = [label for label in task.labels if label.lstrip("-").isdecimal()]
-    if len(numbers) == len(task.labels) > MANY_NUMBERS:
+    if len(numbers) == len(task.labels) > MANY_NUMBERS and task.kind == "classification":
         lines.append(
             f"note: {len(numbers)} labels, all numbers; if they are scores, set "
             "--config.data.kind=regression"
@@ -95,10 +102,14 @@ def _labels(task: Task, examples: Examples) -> str:
         return "without labels"
     if task.kind == "regression":
         return f"scores from {labels.min():.4g} to {labels.max():.4g}, mean {labels.mean():.4g}"
-    counts = np.bincount(labels, minlength=len(task.labels))
+    several = task.kind == "multilabel"
+    counts = labels.sum(0) if several else np.bincount(labels, minlength=len(task.labels))
     order = np.argsort(-counts, kind="stable")
     text = ", ".join(f"{task.labels[i]} {counts[i]:,}" for i in order[:MOST_LABELS])
     rest = order[MOST_LABELS:]
+    if several:
+        none = np.count_nonzero(~labels.any(1))
+        text = f"{labels.sum(1).mean():.2f} labels a text, {none:,} without any; {text}"
     return text + (f" and {len(rest)} more with {counts[rest].sum():,}" if len(rest) else "")
 
 

@@ -10,6 +10,7 @@ import logging
 
 import numpy as np
 
+from firth.data.labels.multilabel import rarest_labels
 from firth.data.permutation import derive_key, random_bits
 from firth.data.tasks.load import load_split
 from firth.data.tasks.task import Examples, Task
@@ -117,7 +118,9 @@ def _numbered(keys: list) -> np.ndarray:
 
 
 def _strata(examples: Examples) -> np.ndarray:
-    """int64 [N]: the label of each example, or the tenth that its score is in."""
+    """int64 [N]: the label of each example, the rarest of several, or the tenth of its score."""
+    if examples.task.kind == "multilabel":
+        return rarest_labels(examples.labels)
     if examples.task.kind != "regression":
         return examples.labels.astype(np.int64)
     rank = np.argsort(np.argsort(examples.labels, kind="stable"), kind="stable")

@@ -21,8 +21,9 @@ class Task:
 
     Attributes:
       name: its name in recipes.
-      kind: "classification" (labels are names), "regression" (labels are numbers) or "choice" (one
-        of several choices is right; labels are their numbers from 0).
+      kind: "classification" (labels are names), "regression" (labels are numbers), "choice" (one
+        of several choices is right; labels are their numbers from 0) or "multilabel" (a text has
+        any number of the labels).
       text_columns: the column of the text, or the two columns of a pair; of a choice the column of
         the context, of the question, or of both.
       label_column: the column of the label; a split without it is a test set.
@@ -61,6 +62,11 @@ class Task:
         """The metric that chooses the best checkpoint."""
         return self.metrics[0]
 
+    def of_set(self, name: str) -> "Task":
+        """The task of one of its splits: itself."""
+        del name
+        return self
+
     @property
     def dev_splits(self) -> tuple[str, ...]:
         """The splits to evaluate on: "dev", or MNLI's matched and mismatched ones."""
@@ -70,6 +76,8 @@ class Task:
 @dataclass(frozen=True)
 class Examples:
     """One split. `labels` is int32 (index) or float32 (score) [n], None for a test set.
+
+    Where a text has several labels, they are int32 [n, C], 1 at each that it has.
 
     `rows` int64 [n] is the place of each example in its source (a file's 1-based line).
 
@@ -245,6 +253,13 @@ _TEXT_TASKS = (
 TASKS: dict[str, Task] = GLUE | {task.name: task for task in (*_TEXT_TASKS, *_CHOICE_TASKS)}
 
 
+# The metrics of a task of one's own, where it is not accuracy alone; the first is the main one.
+DEFAULTS = {
+    "regression": ("pearson", "spearman"),
+    "multilabel": ("f1_micro", "f1_macro", "exact_match"),
+}
+
+
 def make_task(name, kind, text, label, labels, metrics, files, choices=()) -> Task:
     """Check a user's arguments (those of `custom_task`) and make a task; `files` as in `Task`."""
     if kind not in METRICS:
@@ -252,10 +267,10 @@ def make_task(name, kind, text, label, labels, metrics, files, choices=()) -> Ta
     text, labels = _as_tuple(text), _as_tuple(labels)
     if len(text) not in (1, 2):
         raise FirthError(f"task {name!r}: text={text!r}; expected one column, or two for pairs")
-    if kind == "classification" and (len(labels) < 2 or len(set(labels)) < len(labels)):
+    named = kind in ("classification", "multilabel")
+    if named and (len(labels) < 2 or len(set(labels)) < len(labels)):
         raise FirthError(f"task {name!r}: labels {shown(labels)}; expected two or more, each once")
-    default = ("pearson", "spearman") if kind == "regression" else ("accuracy",)
-    metrics = _as_tuple(metrics) or default
+    metrics = _as_tuple(metrics) or DEFAULTS.get(kind, ("accuracy",))
     available = [metric for metric in METRICS[kind] if metric != "f1" or len(labels) == 2]
     for metric in metrics:
         if metric not in available:

@@ -14,13 +14,15 @@ KINDS = ((is_tagger, judge_words), (is_answerer, judge_answers))
 
 
 def judge(workdir: Path, split: str, worst: int) -> Judged | None:
-    """The model of a workdir on a split of its task; None for a run that learns no labels.
+    """The model of a workdir on a split of its task; None for a run that learns no labels, or
+    those of several tasks.
 
     `worst` is how many of the examples that it got wrong are kept. Raises FirthError where the
     model or the files of the task cannot be read.
     """
     config = recipe.read(workdir)
-    if "task" not in config.get("data", {}):
+    data = config.get("data", {})
+    if "task" not in data or data.get("tasks"):
         return None
     judges = (found for tells, found in KINDS if tells(workdir))
     return next(judges, judge_texts)(workdir, config, split, worst)

@@ -1,4 +1,4 @@
-"""Models that label whole texts and pairs, give them scores, or choose: judged on a split.
+"""Models that label texts and pairs, once or more, give them scores, or choose: judged on a split.
 
 N examples, C labels or choices.
 """
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from firth.data.labels.multilabel import THRESHOLD, written
 from firth.data.tasks.load import find_task
 from firth.data.tasks.split import load_splits
 from firth.data.tasks.task import Examples
@@ -32,6 +33,8 @@ def judge_texts(workdir: Path, config, split: str, worst: int) -> Judged:
     size = len(examples.choices[0]) if examples.choices else 0
     classifier = load_classifier(str(workdir), choices=size)
     outputs_NC = outputs_of(classifier, texts_of(examples))
+    if classifier.multilabel:
+        return _of_several(split, examples, classifier.labels, outputs_NC, worst)
     if classifier.labels:
         return _of_labels(split, examples, classifier.labels, outputs_NC, worst)
     return _of_scores(split, examples, outputs_NC[:, 0], worst)
@@ -76,6 +79,34 @@ def _of_labels(split, examples, labels, probability_NC, worst: int) -> Judged:
                 labels[gold_N[i]],
                 labels[said_N[i]],
                 f"right: {sure_N[i]:.1%}; what it said: {probability_NC[i].max():.1%}",
+            )
+            for i in order[:worst]
+        ),
+        wrong=len(order),
+    )
+
+
+def _of_several(split, examples, labels, probability_NC, worst: int) -> Judged:
+    gold_NC, said_NC = examples.labels, (probability_NC >= THRESHOLD).astype(np.int32)
+    right_N = (gold_NC == said_NC).all(1)
+    loss_N = -np.log(np.clip(np.abs(1 - gold_NC - probability_NC), 1e-12, 1)).mean(1)
+    found = measured(labels, said_NC, gold_NC)
+    order = [i for i in np.argsort(-loss_N, kind="stable") if not right_N[i]]
+    return Judged(
+        split,
+        examples.source,
+        len(gold_NC),
+        found.metrics,
+        words_of(examples),
+        right_N.astype(float),
+        "exact match",
+        by_label=found.by_label,
+        worst=tuple(
+            Wrong(
+                shown_texts(examples, i),
+                written(labels, gold_NC[i]) or "none",
+                written(labels, said_NC[i]) or "none",
+                f"loss {loss_N[i]:.3f}",
             )
             for i in order[:worst]
         ),

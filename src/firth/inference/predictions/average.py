@@ -16,14 +16,14 @@ class Average:
     """Classifiers of the same labels as one: the mean of their probabilities, or of their scores.
 
     A `TextClassifier`. Attributes: parts; labels, in the order of the first part; length and
-    max_length, the least of the parts; source and encoder, those of the first part.
+    max_length, the least of the parts; source, encoder and multilabel, those of the first part.
     """
 
     def __init__(self, parts: Sequence[TextClassifier]):
         """Raises FirthError for parts of other labels than the first."""
         first = parts[0]
         self.parts, self.labels = parts, first.labels
-        self.source, self.encoder = first.source, first.encoder
+        self.source, self.encoder, self.multilabel = first.source, first.encoder, first.multilabel
         known = [part for part in parts if part.length is not None]
         self.length = min((part.length for part in known), default=None)
         self.max_length = min((part.max_length for part in known), default=None)
@@ -33,6 +33,11 @@ class Average:
                     f"{part.source} has the labels {', '.join(part.labels) or 'none'}, "
                     f"{self.source} {', '.join(self.labels) or 'none'}; a mean is of models with "
                     "the same labels"
+                )
+            if part.multilabel != self.multilabel:
+                raise FirthError(
+                    f"{part.source} and {self.source}: one gives a text several labels, the other "
+                    "one; a mean is of models of one kind"
                 )
 
     def __call__(

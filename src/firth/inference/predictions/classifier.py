@@ -1,4 +1,4 @@
-"""What a fine-tuned model says of texts: a label with the probability of each, or a score.
+"""What a fine-tuned model says of texts: a label, or several, with probabilities, or a score.
 
 B rows of a batch, R rows, L length, N texts, C labels.
 """
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from flax.traverse_util import flatten_dict
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from firth import recipe
+from firth.data.labels.multilabel import THRESHOLD
 from firth.data.packing.rows import Packed
 from firth.data.tasks.buckets import Tokenised, starts_of
 from firth.data.tasks.rows import Row
@@ -43,14 +44,19 @@ class Prediction:
 
     label: the likeliest label. probability: its probability. probabilities: {label: probability},
     the likeliest first. score: the number that a regression gives; then the others are None.
+    labels: of a model that gives a text several, those whose probability is at least the
+    threshold, the likeliest first; then label and probability are None.
     """
 
     label: str | None = None
     probability: float | None = None
     probabilities: dict[str, float] | None = None
     score: float | None = None
+    labels: tuple[str, ...] | None = None
 
     def __repr__(self):
+        if self.labels is not None:
+            return f"Prediction({', '.join(map(repr, self.labels)) or 'no label'})"
         if self.score is not None:
             return f"Prediction(score={self.score:.4f})"
         return f"Prediction({self.label!r}, {self.probability:.4f})"
@@ -61,6 +67,7 @@ class TextClassifier(Protocol):
 
     source: where the model lies. encoder: that which reads the texts, or None.
     labels: their names in the order of the outputs, () for a regression.
+    multilabel: whether a text has any number of them, each with a probability of its own.
     length: the most tokens of a text unless a reading says otherwise; max_length: the most that a
       reading may ask for. Both are None for a model that reads whole texts.
     """
@@ -68,6 +75,7 @@ class TextClassifier(Protocol):
     source: Path
     encoder: "Encoder | None"
     labels: tuple[str, ...]
+    multilabel: bool
     length: int | None
     max_length: int | None
 
@@ -104,6 +112,7 @@ class Classifier:
                 f"{saved.source} was loaded without its head {head!r}; load it with heads=True"
             )
         self.encoder, self.source, self.labels = encoder, saved.source, labels
+        self.multilabel = saved.multilabel and head == HEAD
         self._outputs = outputs
         trained = recipe.read(saved.source) if saved.layout == "workdir" else {}
         length = trained.get("data", {}).get("length") or encoder.max_length
@@ -152,17 +161,20 @@ class Classifier:
             cut += lost
         run = functools.partial(self._run_packed, limit) if reading.packed else self._run
         logits_RC = run(rows, reading.batch_size)
-        outputs_RC = softmax(logits_RC, axis=1) if self.labels else logits_RC
+        outputs_RC = self._probabilities(logits_RC) if self.labels else logits_RC
         outputs_NC = np.zeros((len(texts), outputs_RC.shape[1]))
         np.add.at(outputs_NC, owners, outputs_RC)
         outputs_NC /= np.bincount(owners)[:, None]
         self._check_finite(outputs_NC, names)
         return outputs_NC, cut
 
+    def _probabilities(self, logits_RC: np.ndarray) -> np.ndarray:
+        return expit(logits_RC) if self.multilabel else softmax(logits_RC, axis=1)
+
     def digest(self) -> str:
         """A digest of everything in the model that decides its predictions."""
         saved, tokenizer = self.encoder.saved, self.encoder.tokenizer
-        said = [saved.spec, self.labels, tokenizer.digest]
+        said = [saved.spec, self.labels, tokenizer.digest] + ["multilabel"] * self.multilabel
         digest = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16)
         for name, leaf in sorted(flatten_dict(saved.params, sep="/").items()):
             digest.update(name.encode())
@@ -246,6 +258,11 @@ def parts_of(texts: Sequence[Text], names: Sequence[str]) -> list[Sequence[str]]
 def check_classifier(saved) -> None:
     """Raise FirthError, saying what to do, for a `firth.weights.read.Saved` that labels no text."""
     source = saved.source
+    if saved.tasks:
+        raise FirthError(
+            f"{source} has a head for each of several tasks, {', '.join(saved.tasks)}; choose one: "
+            "--task NAME, or firth.load(..., task=NAME)"
+        )
     if HEAD not in saved.heads:
         raise FirthError(
             f"{source} has no classifier (its heads: {', '.join(saved.heads) or 'none'}); "
@@ -254,11 +271,6 @@ def check_classifier(saved) -> None:
         )
     if saved.tokenizer_path is None:
         raise FirthError(f"{source} holds no tokenizer, which texts need")
-    config = json.loads(saved.published["config"]) if saved.published else {}
-    if config.get("problem_type") == "multi_label_classification":
-        raise FirthError(
-            f"{source} gives a text several labels at once; Firth's classifiers give one"
-        )
     if saved.regression and saved.num_labels != 1:
         raise FirthError(f"{source} gives a text {saved.num_labels} numbers, expected one")
     if len(set(names := label_names(saved))) < len(names):
@@ -287,7 +299,12 @@ def predict_rows(
 
 
 def predict(
-    encoder: "Encoder", texts: Text | Sequence[Text], *, top: int | None = None, **options
+    encoder: "Encoder",
+    texts: Text | Sequence[Text],
+    *,
+    top: int | None = None,
+    threshold: float | None = None,
+    **options,
 ) -> list[Prediction]:
     """What the model's classifier says of texts.
 
@@ -295,6 +312,8 @@ def predict(
       encoder: a model with a classifier.
       texts: a string, a pair (a tuple of two), or a list of strings and pairs.
       top: how many probabilities a prediction holds at most, the likeliest first; None: all.
+      threshold: the probability from which on a text has a label, of a model that gives several;
+        None: 0.5.
       options: the fields of `firth.inference.predictions.reading.Reading`: batch_size, max_length,
         long, stride, packed.
 
@@ -307,21 +326,45 @@ def predict(
     labels = classifier.labels
     if top is not None and top < 1:
         raise FirthError(f"top={top}: expected a positive number")
+    least = checked_threshold(classifier, threshold)
     texts = [texts] if isinstance(texts, str | tuple) else list(texts)
     rows = (Row(f"text {i}", {}, text) for i, text in enumerate(texts))
     predictions, cut = [], 0
     for _, outputs_NC, lost in predict_rows(classifier, rows, reading):
-        predictions += map(functools.partial(_prediction, labels, top), outputs_NC)
+        predictions += map(functools.partial(_prediction, labels, top, least), outputs_NC)
         cut += lost
     warn_of_cut(cut, len(texts), classifier, reading)
     return predictions
 
 
-def _prediction(labels: tuple[str, ...], top: int | None, outputs_C: np.ndarray) -> Prediction:
+def checked_threshold(classifier: TextClassifier, threshold: float | None) -> float | None:
+    """The probability from which on a text has a label; None for a model that gives one label.
+
+    Raises FirthError for a threshold outside (0, 1), and for one of a model that gives one label.
+    """
+    if not classifier.multilabel:
+        if threshold is not None:
+            raise FirthError(
+                f"threshold={threshold:g}: only models that give a text several labels have one; "
+                f"{classifier.source} gives {'one' if classifier.labels else 'a score'}"
+            )
+        return None
+    if threshold is not None and not 0 < threshold < 1:
+        raise FirthError(f"threshold={threshold:g}: expected a probability between 0 and 1")
+    return THRESHOLD if threshold is None else threshold
+
+
+def _prediction(
+    labels: tuple[str, ...], top: int | None, threshold: float | None, outputs_C: np.ndarray
+) -> Prediction:
     if not labels:
         return Prediction(score=float(outputs_C[0]))
-    best = np.argsort(-outputs_C, kind="stable")[:top]
+    order = np.argsort(-outputs_C, kind="stable")
+    best = order[:top]
     probabilities = {labels[i]: float(outputs_C[i]) for i in best}
+    if threshold is not None:
+        chosen = tuple(labels[i] for i in order if outputs_C[i] >= threshold)
+        return Prediction(probabilities=probabilities, labels=chosen)
     return Prediction(labels[best[0]], float(outputs_C[best[0]]), probabilities)
 
 

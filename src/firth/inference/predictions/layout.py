@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from firth.data.labels.multilabel import SEPARATOR, written
 from firth.data.tasks.rows import Row, Rows
 from firth.errors import FirthError
 
@@ -34,18 +35,30 @@ class Layout:
     In tables these are `label` and `p_LABEL`, a probability for each label; in JSONL `label` and
     `probabilities`, an object; for a regression `score`. Of a question, `choice` after `label` is
     the text of the choice. A name that the input has already gets
-    `predicted_` before it.
+    `predicted_` before it. With a threshold, `labels` in place of `label` has all labels whose
+    probability is at least that: a list, in tables with | between.
     """
 
-    def __init__(self, format: str, rows: Rows, labels: Sequence[str]):
+    def __init__(
+        self, format: str, rows: Rows, labels: Sequence[str], threshold: float | None = None
+    ):
         """`format` is one of FORMATS; `labels` are the model's, () for a regression.
 
-        Raises FirthError if the input has the names with `predicted_` too, and for a name that fits
-        no TSV.
+        `threshold` is that of a model that gives a text several labels, else None.
+
+        Raises FirthError if the input has the names with `predicted_` too, for a name that fits no
+        TSV, and for a label with | in it in a table of several.
         """
         self.format, self.labels, self.columns = format, tuple(labels), rows.columns
-        self._rows = rows
-        new = ["label"] + ["choice"] * bool(rows.choices) if labels else []
+        self._rows, self.threshold = rows, threshold
+        several = threshold is not None
+        if several and format != "jsonl" and (odd := [x for x in labels if SEPARATOR in x]):
+            raise FirthError(
+                f"the label {odd[0]!r} holds {SEPARATOR!r}, which divides labels in a table; write "
+                ".jsonl"
+            )
+        new = ["labels" if several else "label"] + ["choice"] * bool(rows.choices)
+        new = new if labels else []
         if format != "jsonl" and labels:
             new += [f"p_{label}" for label in labels]
         else:
@@ -84,22 +97,32 @@ class Layout:
         records = []
         for row, outputs_C in zip(rows, outputs_NC, strict=True):
             self.check(row)
-            best = outputs_C.argmax()
-            label = [self.labels[best]] if self.labels else []
-            if self._rows.choices:
-                label.append(self._rows.chosen(row, best))
+            label = self._said(row, outputs_C)
             if self.format != "jsonl":
                 values = [f"{value:.{DIGITS}f}" for value in outputs_C]
                 records.append([*self._cells(row), *label, *values])
                 continue
             values = [round(float(value), DIGITS) for value in outputs_C]
-            if label:
+            if self.labels:
                 values = [dict(zip(self.labels, values, strict=True))]
             record = row.fields | dict(zip(self.new, [*label, *values], strict=True))
             records.append(json.dumps(record, ensure_ascii=False))
         if self.format != "jsonl":
             return self._table(records)
         return _encoded("".join(f"{record}\n" for record in records))
+
+    def _said(self, row: Row, outputs_C: np.ndarray) -> list:
+        """The label, with the choice of a question, or the labels; nothing of a score."""
+        if not self.labels:
+            return []
+        if self.threshold is not None:
+            marked = outputs_C >= self.threshold
+            if self.format == "jsonl":
+                return [[self.labels[i] for i in np.flatnonzero(marked)]]
+            return [written(self.labels, marked)]
+        best = outputs_C.argmax()
+        choice = [self._rows.chosen(row, best)] if self._rows.choices else []
+        return [self.labels[best], *choice]
 
     def _table(self, table: list[list[str]]) -> bytes:
         if self.format == "tsv":

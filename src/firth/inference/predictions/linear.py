@@ -22,6 +22,7 @@ class LinearClassifier:
     """
 
     encoder = length = max_length = None
+    multilabel = False
 
     def __init__(self, source, dtype: str | None = None):
         """Raises FirthError for a damaged model, and for a `dtype`, which it does not have."""

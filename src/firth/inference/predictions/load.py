@@ -25,12 +25,15 @@ def open_rows(model: str, path: str, args) -> Rows:
     return Rows(path, args.text, **options)
 
 
-def load_classifier(model: str, dtype: str | None = None, choices: int = 0) -> TextClassifier:
+def load_classifier(
+    model: str, dtype: str | None = None, choices: int = 0, task: str | None = None
+) -> TextClassifier:
     """The classifier of a model, or the mean of several, "A,B"; for so many choices a question.
 
-    Raises FirthError for a model that cannot label texts, and for several of other labels.
+    `task` picks the head of a model of several tasks. Raises FirthError for a model that cannot
+    label texts, for several of other labels, and for a task that is missing or unknown.
     """
-    parts = [_load(name, dtype, choices) for name in _names(model)]
+    parts = [_load(name, dtype, choices, task) for name in _names(model)]
     return parts[0] if len(parts) == 1 else Average(parts)
 
 
@@ -38,10 +41,12 @@ def _names(model: str) -> list[str]:
     return [model] if is_url(model) else [name.strip() for name in model.split(",")]
 
 
-def _load(name: str, dtype: str | None, choices: int) -> TextClassifier:
+def _load(name: str, dtype: str | None, choices: int, task: str | None) -> TextClassifier:
     if is_logistic(name):
+        if task is not None:
+            raise FirthError(f"{name}: a logistic regression is of one task; leave --task out")
         return LinearClassifier(name, dtype)
     from firth.inference.encoder import load
 
-    encoder = load(name, dtype=dtype)
+    encoder = load(name, dtype=dtype, task=task)
     return Chooser(encoder, choices) if choices else encoder.classifier

@@ -16,8 +16,9 @@ def report(evaluation: Evaluation) -> str:
     if not e.labels:
         mean = f"rmse of {e.baseline['score']:.4f}, the mean, for all"
         return "\n".join([*lines, f"{'baseline':<12}{e.baseline['rmse']:>10.4f}  {mean}"])
-    most = f"accuracy of {e.baseline['label']} for all"
-    lines.append(f"{'baseline':<12}{e.baseline['accuracy']:>10.4f}  {most}")
+    measure = "accuracy" if "accuracy" in e.baseline else "f1_micro"
+    most = f"{measure} of {e.baseline['label']} for all"
+    lines.append(f"{'baseline':<12}{e.baseline[measure]:>10.4f}  {most}")
     if "longest" in e.baseline:
         lines.append(f"{'':<12}{e.baseline['longest']:>10.4f}  accuracy of the longest choice")
     rows = [
@@ -25,6 +26,8 @@ def report(evaluation: Evaluation) -> str:
         for name, row in e.by_label.items()
     ]
     lines += ["", *table(["label", "precision", "recall", "f1", "examples"], rows), ""]
+    if not e.confusion:
+        return "\n".join(lines[:-1])
     if len(e.labels) <= LARGEST:
         rows = [[name, *row] for name, row in zip(e.labels, e.confusion, strict=True)]
         return "\n".join([*lines, *table(["label \\ predicted", *e.labels], rows)])

@@ -12,7 +12,17 @@ from firth.inference.tagging.tagger import Tagger, measure
 from firth.storage.local import write_bytes
 
 # Options of texts that have no meaning for sentences of words.
-OF_TEXTS = ("max_length", "stride", "errors", "long", "packed", "nbest", "null_threshold")
+OF_TEXTS = (
+    "max_length",
+    "stride",
+    "errors",
+    "long",
+    "packed",
+    "nbest",
+    "null_threshold",
+    "threshold",
+    "task",
+)
 
 
 def check(args, parser) -> tuple[str, str, str]:

@@ -3,6 +3,7 @@
 import abc
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from firth.data.tasks.buckets import Buckets
 from firth.data.tasks.overview import Baseline
@@ -16,8 +17,12 @@ from firth.weights.read import Saved
 class Parts(abc.ABC):
     """What a run has of its files: the task, the rows of each split, and what measures them.
 
-    Attributes: task; splits, {split: its examples}; tokenizer.
+    Attributes: task; splits, {split: its examples}; tokenizer; fresh, expressions for parameters of
+    the body that the weights lack; section, what the parts decide of the objective's section.
     """
+
+    section: ClassVar[dict] = {}
+    fresh: tuple[str, ...] = ()
 
     task: Task
     splits: Mapping
@@ -51,6 +56,11 @@ class Parts(abc.ABC):
     @abc.abstractmethod
     def baselines(self) -> dict[str, Baseline]:
         """The baseline of each split with labels, but train."""
+
+    def summary(self, results: Mapping[str, float]) -> dict[str, float]:
+        """Measures of all sets together, of {"<set>/<metric>": value}; by default none."""
+        del results
+        return {}
 
     @abc.abstractmethod
     def score(self, split: str, columns: list[dict]) -> tuple[dict[str, float], object]:

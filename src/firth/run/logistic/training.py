@@ -125,6 +125,11 @@ def _task(data) -> Task:
             f"task {task.name!r} has questions with choices, and a logistic regression labels "
             "texts; use finetune.py"
         )
+    if task.kind == "multilabel":
+        raise FirthError(
+            f"task {task.name!r} has several labels of a text (column {task.label_column!r}), and "
+            "a logistic regression gives one; use finetune.py"
+        )
     if task.kind != "classification":
         raise FirthError(
             f"task {task.name!r} has scores (column {task.label_column!r}), and a logistic "

@@ -1,0 +1,1 @@
+"""The objective of several labelled tasks at once."""

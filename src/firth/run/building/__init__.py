@@ -1,0 +1,1 @@
+"""What builds parts of a run from single sections of its config."""
