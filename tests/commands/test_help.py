@@ -67,7 +67,11 @@ def test_help_of_the_package_and_of_load_without_jax():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     *text, jax = done.stdout.splitlines()
     assert jax == "False"
-    for part in ("load(source, *, dtype=None, heads=True)", "hf:org/name", "encoder.fill("):
+    for part in (
+        "load(source, *, dtype=None, heads=True, task=None)",
+        "hf:org/name",
+        "encoder.fill(",
+    ):
         assert part in "\n".join(text)
 
 
