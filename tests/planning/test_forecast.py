@@ -97,7 +97,7 @@ def test_labelled_rows_count_as_the_longest(tiny):
     rows = {"tokens": np.zeros((4, 16), np.int32), "weight": np.zeros(4, np.float32)}
     config = recipe.with_fields(config, {"data.length": 128})
     task = SimpleNamespace(task=object(), batch=lambda step: rows)
-    found = {name: leaf.shape for name, leaf in shapes(config, task, 0).items()}
+    found = {name: leaf.shape for name, leaf in shapes(config, task, 0, count=4).items()}
     assert found == {"tokens": (16, 128), "weight": (16,)}
     assert shapes(tiny[0], run, 0) == outline(tiny[0]).batch
 

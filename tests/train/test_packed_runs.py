@@ -64,6 +64,7 @@ def predicted(path) -> list[str]:
 def test_what_a_batch_holds_is_said_and_logged(ended):
     workdir, said = ended
     assert "packed: a batch of 8 rows of 32 tokens has about 30 examples, and" in said
+    assert "18 steps of 8 x 32 tokens" in said  # what the stated memory is of
     steps = [line for line in logged(workdir) if "train/loss" in line]
     assert len(steps) == 18  # two epochs of 270 examples
     assert np.mean([line["train/pad_fraction"] for line in steps]) < 0.12

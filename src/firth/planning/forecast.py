@@ -12,6 +12,7 @@ from firth.planning import here, memory
 from firth.planning.hardware import GIB
 from firth.planning.report import words
 from firth.run.outline import Outline
+from firth.training.partition import own_slice
 
 STEPS = 10  # how many steps are timed
 DAY = 24 * 3600.0
@@ -25,7 +26,7 @@ def announce(config, run, program, mesh, bar) -> None:
     """
     if bar.quiet or bar.step == bar.total:
         return
-    batch = shapes(config, run, bar.step)
+    batch = shapes(config, run, bar.step, own_slice(mesh)[1])
     rows, *choices, length = batch["tokens"].shape
     texts = math.prod(choices) * rows
     outlined = Outline(config, run.spec, run.model, run.objective, batch, fresh=run.fresh)
@@ -57,22 +58,26 @@ def announce(config, run, program, mesh, bar) -> None:
         )
 
 
-def shapes(config, run, step: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """The shapes of a global batch; of a labelled task, the batch of `step` with longest rows."""
-    if run.task:
-        batch = run.batch(step)
-        before = batch["tokens"].ndim - 2  # axes between those of rows and of tokens
-        fields = {}
-        for name, rows in batch.items():
-            shape = rows.shape[1:]
-            if len(shape) > before and not (name == "labels" and run.task.kind in SEVERAL):
-                shape = (*shape[:before], config.data.length, *shape[before + 1 :])
-            fields[name] = (shape, rows.dtype)
+def shapes(config, run, step: int, count: int = 1) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes of a global batch; of a labelled task, the batch of `step` with longest rows.
+
+    `count` is that of the slices which processes read. Packed rows are of one shape, and fewer than
+    `batch_size` texts.
+    """
+    if not run.task:
+        fields, rows = view_config(config.data).fields, config.batch_size
     else:
-        fields = view_config(config.data).fields
+        batch = run.batch(step)
+        fields = {name: (array.shape[1:], array.dtype) for name, array in batch.items()}
+        rows = len(batch["tokens"]) * count
+        if "text" not in batch:
+            before = batch["tokens"].ndim - 2  # axes between those of rows and of tokens
+            for name, (shape, dtype) in fields.items():
+                if len(shape) > before and not (name == "labels" and run.task.kind in SEVERAL):
+                    longest = (*shape[:before], config.data.length, *shape[before + 1 :])
+                    fields[name] = (longest, dtype)
     return {
-        name: jax.ShapeDtypeStruct((config.batch_size, *shape), dtype)
-        for name, (shape, dtype) in fields.items()
+        name: jax.ShapeDtypeStruct((rows, *shape), dtype) for name, (shape, dtype) in fields.items()
     }
 
 

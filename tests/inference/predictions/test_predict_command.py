@@ -20,7 +20,7 @@ once = functools.cache(lambda source, dtype, load=encoder.load: load(source, dty
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """An empty folder, and models that stay loaded and compiled."""
-    monkeypatch.setattr(encoder, "load", lambda source, *, dtype=None: once(source, dtype))
+    monkeypatch.setattr(encoder, "load", lambda source, dtype=None, task=None: once(source, dtype))
     monkeypatch.chdir(tmp_path)
 
 

@@ -103,7 +103,7 @@ def test_packed_rows_train_and_predict_as_well(folder, ended, tmp_path, capsys):
         found.append(json.loads(capsys.readouterr().out))
     assert found[0] == found[1]
     constant = json.loads((ended[0] / "baselines.json").read_text())["test"]
-    assert found[0]["f1_micro"] > constant["f1_micro"] + 0.2
+    assert found[0]["metrics"]["f1_micro"] > constant["f1_micro"] + 0.2
 
 
 def test_predict_writes_the_labels_from_the_threshold_on(folder, ended, tmp_path, capsys):
