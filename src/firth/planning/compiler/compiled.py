@@ -85,9 +85,10 @@ def report(
 
 def slice_report(config, where: Topology, mesh: str | None, given: set[str], largest: bool) -> dict:
     """The report of one slice."""
-    open_ = OPEN if "model.scan" in given or not scans(config) else OPEN | SCANNED
-    fields = flatten(config)
-    changed = {name: v for name, v in open_.items() if name in fields and name not in given}
+    fields = flatten(config).keys() - given
+    changed = {name: value for name, value in OPEN.items() if name in fields}
+    if "model.scan" not in given and scans(with_fields(config, changed)):
+        changed |= {name: value for name, value in SCANNED.items() if name in fields}
     if where.slices > 1:
         changed["mesh.slices"] = where.slices
     config = with_fields(config, changed)
@@ -101,7 +102,10 @@ def slice_report(config, where: Topology, mesh: str | None, given: set[str], lar
 
 
 def scans(config) -> bool:
-    """Whether the layers of a recipe can be a loop; recurrent and other networks refuse it."""
+    """Whether the layers of a recipe can be a loop.
+
+    Recurrent and other networks refuse it, and so do ModernBERT's attention kernels.
+    """
     known = {name: value for name, value in SCANNED.items() if name in flatten(config)}
     try:
         outline(with_fields(config, known))
