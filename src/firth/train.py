@@ -176,8 +176,9 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
 
     def finish(number, measured, squares):
         """Check and log the metrics of a step, while the next step runs."""
-        measured = guard.check(number, *jax.device_get((measured, squares)))
+        measured, squares = jax.device_get((measured, squares))
         _, tokens = measured["pad_fraction"]
+        measured = guard.check(number, measured, squares)
         meter.add(number, measured, int(tokens), batches.wait_seconds)
         forecast.after(number)
         clock.show_life()

@@ -72,7 +72,8 @@ def write_labels(path: Path, count: int):
         writer.writerow(["text", "label"])
         for number in range(count):
             label = ("negative", "positive")[number % 2]
-            writer.writerow([f"{sentence(rng)} It was {label} {number}.", label])
+            what = ("It", "The film", "She")[number % 3]
+            writer.writerow([f"{sentence(rng)} {what} was {label} {number}.", label])
 
 
 def extra(argv: list[str]) -> list[str]:
