@@ -1,5 +1,7 @@
 """The view of packed rows: every example once an epoch, whole, in batches of one shape."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -85,6 +87,18 @@ def test_rows_that_share_a_batch_are_others_in_every_epoch():
         rows = rows_of(Packed(examples), epoch)
         orders.append([tuple(sizes[list(row)]) for _, row in rows])
     assert sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]
+
+
+def test_several_labels_of_a_text_have_an_axis_of_their_own():
+    """Each example has its own, and the fields say so."""
+    examples = made()
+    labels = np.random.default_rng(1).integers(0, 2, (len(examples), 3)).astype(np.int32)
+    examples = dataclasses.replace(examples, labels=labels)
+    view = Packed(examples)
+    batch = view.batch(0, 30)
+    assert batch["labels"].shape[1:] == view.fields["labels"][0] == (view.texts, 3)
+    real = batch["weight"] > 0
+    np.testing.assert_array_equal(batch["labels"][real], labels[batch["example"][real]])
 
 
 def test_batches_have_one_shape_as_the_fields_say():
