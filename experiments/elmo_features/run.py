@@ -17,6 +17,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from options import some_of
+
 OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 VOCABULARY, SPLITS = 30_000, ("dev", "test")
 # The ELMo: twice `tiny`'s width, and the characters of all but the longest words.
@@ -180,18 +184,6 @@ def shown(values: list[float]) -> str:
     return f"{100 * statistics.mean(values):.1f}{spread}"
 
 
-def names(known):
-    """A type of option: some of `known` with commas between."""
-
-    def read(text: str) -> list[str]:
-        found = text.split(",")
-        if wrong := set(found) - set(known):
-            raise argparse.ArgumentTypeError(f"{min(wrong)!r} is none of {', '.join(known)}")
-        return found
-
-    return read
-
-
 def main(argv=None) -> None:
     """Do what is not done yet."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -199,8 +191,8 @@ def main(argv=None) -> None:
     add("--data", type=Path, required=True)
     add("--workdir", type=Path, required=True)
     add("--seeds", default="0,1")
-    add("--tasks", type=names(TASKS), default=list(TASKS))
-    add("--variants", type=names(VARIANTS), default=list(VARIANTS))
+    add("--tasks", type=some_of(TASKS), default=list(TASKS))
+    add("--variants", type=some_of(VARIANTS), default=list(VARIANTS))
     add("--elmo-steps", type=int, default=4000, help="of 640 words; 4,000: a quarter of the text")
     add("--epochs", type=float, default=3.0, help="of a tagger")
     add("--crf", action="store_true")

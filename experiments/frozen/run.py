@@ -18,6 +18,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from options import some_of
+
 OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 CHOICES = (
     "embeddings",
@@ -187,18 +191,6 @@ def figure(rows: list[dict], path: Path) -> None:
     plt.close(axes.figure)
 
 
-def names(known):
-    """A type of option: some of `known` with commas between."""
-
-    def read(text: str) -> list[str]:
-        found = text.split(",")
-        if wrong := set(found) - set(known):
-            raise argparse.ArgumentTypeError(f"{min(wrong)!r} is none of {', '.join(known)}")
-        return found
-
-    return read
-
-
 def main(argv=None) -> None:
     """Run what is not done yet, and write what there is after each run."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -209,8 +201,8 @@ def main(argv=None) -> None:
     add("--init", default="minilm")
     add("--seeds", default="0")
     add("--context", default="document", choices=("document", "sentence"))
-    add("--tasks", type=names(tasks), default=list(tasks))
-    add("--parts", type=names(PARTS), default=list(PARTS))
+    add("--tasks", type=some_of(tasks), default=list(tasks))
+    add("--parts", type=some_of(PARTS), default=list(PARTS))
     add("--epochs", type=float, default=3.0, help="of fine-tuning, and of frozen texts")
     add("--feature-epochs", type=float, default=8.0, help="of the tagger above frozen vectors")
     add("--rate", type=float, default=1e-4)

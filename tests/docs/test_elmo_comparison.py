@@ -1,23 +1,18 @@
 """The comparison of experiments/elmo_features: runs have recipes; a table shows what ended."""
 
 import argparse
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from helpers.scripts import load_script
 
 from firth import recipe
-
-SCRIPT = Path(__file__).parents[2] / "experiments" / "elmo_features" / "run.py"
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("elmo_comparison", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("elmo_features")
 
 
 @pytest.fixture

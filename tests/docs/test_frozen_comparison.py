@@ -1,23 +1,18 @@
 """The comparison of experiments/frozen: every run has a recipe; tables show what runs got."""
 
 import argparse
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
+from helpers.scripts import load_script
 
 from firth import recipe
-
-SCRIPT = Path(__file__).parents[2] / "experiments" / "frozen" / "run.py"
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("frozen_comparison", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("frozen")
 
 
 @pytest.fixture
@@ -65,4 +60,4 @@ def test_tables_and_figure_of_finished_runs(script, args, tmp_path):
     script.figure(rows, tmp_path / "layers.png")
     assert (tmp_path / "layers.png").stat().st_size > 5000
     with pytest.raises(argparse.ArgumentTypeError, match="'x' is none of ner, pos"):
-        script.names(("ner", "pos"))("ner,x")
+        script.some_of(("ner", "pos"))("ner,x")

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.models.model import create
+from firth.weights.elmo.exchange import write_elmo
 from helpers.quick import initial
 
 SMALL = dict(
@@ -31,6 +32,19 @@ def made(heads=(), **changes):
         for layer in params["encoder"][direction].values():
             layer["bias"] = rng.normal(0, 0.5, layer["bias"].shape).astype(np.float32)
     return model, params
+
+
+def write_released(folder):
+    """Write a small ELMo in the released layout, 10 wide, words of 50 places; returns the folder.
+
+    Needs h5py.
+    """
+    model, params = made(max_characters=50)
+    params["encoder"]["words"]["embedding"][0] = 0
+    config = model.encoder.config
+    spec = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    write_elmo(folder, spec | {"family": "elmo"}, (), params)
+    return folder
 
 
 def in_torch(torch, config, params, rows, memory=None, *, marks=False):

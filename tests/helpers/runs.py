@@ -1,5 +1,7 @@
 """Small runs: a corpus, its store, the arguments of a tiny run, and what is in its workdir."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -10,6 +12,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+
+from firth.cli import main
 
 WORDS_TEXT = """
 the a one that bank river word company meaning context shall know by it keeps you vase
@@ -80,6 +84,13 @@ CACHE = {  # compiled steps are shared between the processes of a test session
     "JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / f"firth-tests-{os.getpid()}"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
+
+
+def trained(argv, status=0) -> str:
+    """What `firth train` says in this process, which must end with `status`."""
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        assert main(["train", *argv]) == status, said.getvalue()
+    return said.getvalue()
 
 
 def start(argv: list[str], program=("-m", "firth", "train"), **environment) -> subprocess.Popen:

@@ -1,7 +1,5 @@
 """Whole runs that train a part: what moves, is kept, is read by others, and after a kill."""
 
-import contextlib
-import io
 import json
 import re
 import shutil
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from helpers.labelled import make_labelled
-from helpers.runs import assert_same_bytes, final_state, logged, start
+from helpers.runs import assert_same_bytes, final_state, logged, start, trained
 
 import firth
 from firth.cli import main
@@ -43,17 +41,11 @@ def command(folder, workdir, *more) -> list[str]:
     ]
 
 
-def train(argv, status=0) -> str:
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        assert main(["train", *argv]) == status, said.getvalue()
-    return said.getvalue()
-
-
 @pytest.fixture(scope="module")
 def ended(folder, tmp_path_factory):
     """(workdir, what was said) of a run of two epochs."""
     workdir = tmp_path_factory.mktemp("ended")
-    return workdir, train(command(folder, workdir))
+    return workdir, trained(command(folder, workdir))
 
 
 def test_factors_and_the_head_are_trained_and_nothing_else_moves(folder, ended):
@@ -118,11 +110,11 @@ def test_others_see_merged_weights(ended, tmp_path):
 def test_stopped_it_goes_on_to_the_same_bytes(folder, ended, tmp_path):
     argv = command(folder, tmp_path, "--config.checkpoint.every=3")
     saves = tmp_path / "checkpoints"
-    train(argv)
+    trained(argv)
     for step in (STEPS, 9, 6):  # as if it had not come so far
         shutil.rmtree(saves / str(step))
     assert [path.name for path in saves.glob("[0-9]*")] == ["3"]
-    train(argv)
+    trained(argv)
     assert_same_bytes(ended[0], tmp_path, STEPS)
 
 
@@ -155,7 +147,7 @@ def test_a_target_that_matches_nothing_ends_the_run(folder, tmp_path, capsys):
 
 def test_biases_and_the_head_alone_move(folder, tmp_path):
     argv = command(folder, tmp_path, "--config.freeze=encoder,!bias$", "--config.lora.rank=0")
-    said = train([*argv, "--config.steps=2"])
+    said = trained([*argv, "--config.steps=2"])
     assert "parameters are trained" in said
     state = final_state(tmp_path, 2)
     weights = flatten_dict(read_model(folder / "init").params)
@@ -185,7 +177,7 @@ def test_a_run_without_a_gain_ends_early_and_keeps_its_best(folder, tmp_path, ca
         command(folder, tmp_path / "a", *more, "--config.checkpoint.keep=3"),
         tmp_path / "b",
     )
-    said = train(argv)
+    said = trained(argv)
     reason = "dev/accuracy has not risen in the last 2 evaluations"
     assert f"stopped at step 6: {reason}" in said
     assert "dev, best checkpoint (step " in said
@@ -194,7 +186,7 @@ def test_a_run_without_a_gain_ends_early_and_keeps_its_best(folder, tmp_path, ca
     assert final_state(tmp_path / "a", 4)["['plateau']['since']"] == 1
     shutil.copytree(tmp_path / "a", kept)
     shutil.rmtree(kept / "checkpoints" / "6")  # as if it had not come so far
-    assert f"stopped at step 6: {reason}" in train(command(folder, kept, *more))
+    assert f"stopped at step 6: {reason}" in trained(command(folder, kept, *more))
     assert_same_bytes(tmp_path / "a", kept, 6)
     with caplog.at_level("INFO", "firth"):
         assert main(["train", *argv]) == 0
@@ -207,8 +199,8 @@ def test_a_balance_is_of_the_labels_of_train(folder, tmp_path):
     """The first loss of a run is the weighted mean; dev is measured without weights."""
     argv = command(folder, tmp_path / "a", "--config.steps=1", "--config.log_every=1")
     argv += ["--config.schedule.lr=1e-12", "--config.lora.rank=0"]
-    train([*argv, "--config.objective.class_weights=balanced"])
-    train([*argv[:1], f"--workdir={tmp_path}/b", *argv[2:]])
+    trained([*argv, "--config.objective.class_weights=balanced"])
+    trained([*argv[:1], f"--workdir={tmp_path}/b", *argv[2:]])
     (one, dev), (other, plain) = (
         [e for e in logged(tmp_path / name) if "train/loss" in e or "eval/dev/task_loss" in e]
         for name in "ab"

@@ -1,15 +1,13 @@
 """Fine-tuning in packed rows, from the command to predictions."""
 
-import contextlib
 import csv
-import io
 import json
 import shutil
 
 import numpy as np
 import pytest
 from helpers.labelled import make_labelled
-from helpers.runs import assert_same_bytes, logged
+from helpers.runs import assert_same_bytes, logged, trained
 
 from firth.cli import main
 from firth.run import experiment
@@ -45,9 +43,7 @@ def train(folder, workdir, *more, status=0, epochs=2.0) -> str:
         *("--config.schedule.name=constant", "--config.schedule.warmup=0", "--config.curves=False"),
         *more,
     ]
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        assert main(["train", *argv]) == status, said.getvalue()
-    return said.getvalue()
+    return trained(argv, status)
 
 
 @pytest.fixture(scope="module")

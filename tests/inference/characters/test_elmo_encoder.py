@@ -4,13 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from helpers.elmo import made
+from helpers.elmo import write_released
 
 import firth
 from firth.errors import FirthError
 from firth.inference.characters import elmo
 from firth.tokenizers.spelling import spell
-from firth.weights.elmo.exchange import write_elmo
 
 h5py = pytest.importorskip("h5py")
 TEXTS = ["the cat sat on the mat", "naïve", ("the end", "of it all"), "", "a  the\tcat " + "x" * 70]
@@ -19,12 +18,7 @@ TEXTS = ["the cat sat on the mat", "naïve", ("the end", "of it all"), "", "a  t
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A small ELMo in the released layout."""
-    model, params = made(max_characters=50)
-    params["encoder"]["words"]["embedding"][0] = 0
-    config, folder = model.encoder.config, tmp_path_factory.mktemp("elmo")
-    spec = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    write_elmo(folder, spec | {"family": "elmo"}, (), params)
-    return folder
+    return write_released(tmp_path_factory.mktemp("elmo"))
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """Whole runs of several tasks: measured, predicted, gone on after a kill, and what is refused."""
 
-import contextlib
 import csv
-import io
 import itertools
 import json
 import signal
@@ -13,7 +11,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from helpers.labelled import WORDS
 from helpers.published.bert import add_tokenizer, make_bert
-from helpers.runs import assert_same_bytes, logged, start
+from helpers.runs import assert_same_bytes, logged, start, trained
 from sklearn.metrics import accuracy_score
 
 import firth
@@ -60,17 +58,11 @@ def command(folder, workdir, *more):
     ]
 
 
-def train(argv, status=0) -> str:
-    with contextlib.redirect_stderr(io.StringIO()) as said:
-        assert main(["train", *argv]) == status, said.getvalue()
-    return said.getvalue()
-
-
 @pytest.fixture(scope="module")
 def ended(folder, tmp_path_factory):
     """(workdir, what was said) of a run."""
     workdir = tmp_path_factory.mktemp("ended")
-    return workdir, train(command(folder, workdir))
+    return workdir, trained(command(folder, workdir))
 
 
 def error_of(capsys, argv):

@@ -6,7 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from helpers.elmo import made
+from helpers.elmo import made, write_released
 
 import firth
 from firth import recipe
@@ -18,7 +18,6 @@ from firth.run import experiment
 from firth.run.tagging import whole_words
 from firth.run.tagging.features import Features
 from firth.training.partition import create_mesh
-from firth.weights.elmo.exchange import write_elmo
 from firth.weights.read import read_model
 
 h5py = pytest.importorskip("h5py")
@@ -28,12 +27,7 @@ LINES = ["the cat sat on the mat", "naïve", "a  the\tcat " + "x" * 70, "the end
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A small ELMo in the released layout, 10 wide, words of 50 places."""
-    model, params = made(max_characters=50)
-    params["encoder"]["words"]["embedding"][0] = 0
-    config, folder = model.encoder.config, tmp_path_factory.mktemp("elmo")
-    spec = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    write_elmo(folder, spec | {"family": "elmo"}, (), params)
-    return folder
+    return write_released(tmp_path_factory.mktemp("elmo"))
 
 
 def of_lines(path, lines):
