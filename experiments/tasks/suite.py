@@ -1,0 +1,179 @@
+"""The tasks of this experiment: files, settings, metrics, and what others have published."""
+
+import gzip
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+WAYS = ("tuned", "frozen")
+SANH = "Sanh et al. 2019: BERT-base {}, DistilBERT {}"  # dev, median of 5
+ELMO = "BCN 51.4, with ELMo 54.7 (Peters et al. 2018)"
+AG_NEWS = "ULMFiT 95.0 with 120,000 texts (Howard and Ruder 2018)"
+IMDB = "ULMFiT 95.4 (Howard and Ruder 2018), DistilBERT 92.8 (Sanh et al. 2019)"
+SHARED_TASK = "93.5, the best of the shared task (2000)"
+SQUAD = "BERT-base 88.5 on SQuAD v1.1 with 87,599 questions (Devlin et al. 2019)"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task and the settings it is trained with.
+
+    Attributes:
+      kind: "texts" (finetune.py), "tags" (tagger.py) or "answers" (squad.py).
+      files: field of the recipe -> path; "{data}", "{work}" and "{seed}" are filled in.
+      metrics: as shares; the first chooses the checkpoint.
+      epochs: of fine-tuning.
+      arguments: of the recipe, beside its `init`.
+      fields: other fields of the fine-tuned run and of the frozen one.
+      published: (split, metric) -> figures of comparable models.
+    """
+
+    kind: str
+    files: Mapping[str, str]
+    metrics: tuple[str, ...]
+    epochs: float
+    arguments: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    published: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+def texts(name: str, folder: str, metrics: tuple, epochs: float, length: int, **published) -> Task:
+    """A task that finetune.py knows by name, in packed rows; of GLUE only the server has test."""
+    figures = {(split, metrics[0]): text for split, text in published.items()}
+    files, fields = {"data.dir": f"{{data}}/{folder}"}, {"data.packed": True}
+    return Task("texts", files, metrics, epochs, f"task={name},length={length}", fields, figures)
+
+
+def answers(files: str, metrics: tuple, epochs: float, version: str, **published) -> Task:
+    """Questions and texts; `files` has a "{split}" in it."""
+    figures = {(split, metrics[0]): text for split, text in published.items()}
+    paths = {f"data.{split}": files.replace("{split}", split) for split in ("train", "dev", "test")}
+    return Task("answers", paths, metrics, epochs, f"{version},length=256", published=figures)
+
+
+def tags(paths, metric: str, epochs: float, arguments: str = "", **published) -> Task:
+    """Words with tags; `paths` are those of train, dev ("": a tenth of train) and test."""
+    splits = zip(("train", "dev", "test"), paths, strict=True)
+    files = {f"data.{split}": path for split, path in splits if path}
+    metrics = (metric,) if metric == "accuracy" else (metric, "accuracy")
+    figures = {(split, metric): text for split, text in published.items()}
+    return Task("tags", files, metrics, epochs, arguments, published=figures)
+
+
+CONLL = [f"{{data}}/conll2003/eng.{part}" for part in ("train", "testa", "testb")]
+EWT = [f"{{data}}/ud_english_ewt/en_ewt-ud-{part}.conllu" for part in ("train", "dev", "test")]
+BROWN = [f"{{work}}/brown-{part}.tsv" for part in ("train", "dev", "test")]
+CHUNKS = ("{work}/chunks-train.txt", "", "{work}/chunks-test.txt")
+BERT_NER = {"dev": "BERT-base 96.4, cased", "test": "BERT-base 92.4, cased"}  # Devlin et al. 2019
+
+TASKS = {
+    "rte": texts("rte", "glue", ("accuracy",), 5.0, 128, dev=SANH.format(69.3, 59.9)),
+    "wnli": texts("wnli", "glue", ("accuracy",), 5.0, 128, dev=SANH.format(53.5, 56.3)),
+    "mrpc": texts("mrpc", "glue", ("f1", "accuracy"), 5.0, 128, dev=SANH.format(88.6, 87.5)),
+    "stsb": texts("stsb", "glue", ("pearson", "spearman"), 4.0, 128, dev=SANH.format(89.0, 86.9)),
+    "cola": texts("cola", "glue", ("matthews", "accuracy"), 5.0, 64, dev=SANH.format(56.3, 51.3)),
+    "sst5": texts("sst5", "sst_trees", ("accuracy",), 3.0, 64, test=ELMO),
+    "codah": Task(
+        "texts",
+        {"data.dir": "{data}/codah/fold_{seed}"},
+        ("accuracy",),
+        3.0,
+        "task=codah,length=64",
+        {"batch_size": 16, "eval.batch_size": 16},
+    ),
+    "ner": tags(CONLL, "entity_f1", 3.0, "context=document", **BERT_NER),
+    "ner_sentence": tags(CONLL, "entity_f1", 3.0, **BERT_NER),
+    "pos": tags(EWT, "accuracy", 3.0),
+    "chunking": tags(CHUNKS, "entity_f1", 3.0, test=SHARED_TASK),
+    "xquad": answers("{work}/xquad-{split}.json", ("f1", "exact"), 4.0, "v1", test=SQUAD),
+    "subjqa": answers("{data}/qa/subjqa-{split}.squad2.json", ("f1", "exact"), 3.0, "v2"),
+    "agnews": texts("agnews10k", "ag_news_partial", ("accuracy",), 3.0, 128, test=AG_NEWS),
+    "sst2": texts("sst2", "glue", ("accuracy",), 2.0, 64, dev=SANH.format(92.7, 91.3)),
+    "brown": tags(BROWN, "accuracy", 1.0),
+    "imdb": texts("imdb", "imdb", ("accuracy",), 1.0, 256, test=IMDB),
+}
+
+
+def recipe_of(args, name: str, way: str, seed: int) -> tuple[str, dict]:
+    """(recipe, fields) of a run. args.init is the encoder, args.data and args.workdir folders."""
+    task, init = TASKS[name], args.init
+    places = {"data": args.data, "work": args.workdir, "seed": seed}
+    fields = {key: path.format(**places) for key, path in task.files.items()} | dict(task.fields)
+    fields |= {"epochs": task.epochs, "log_every": 50}
+    if way == "tuned":
+        fields["schedule.lr"] = 1e-4
+    elif task.kind != "tags":
+        fields["schedule.lr"] = 2e-3
+    if task.kind == "texts":
+        return f"finetune.py:{task.arguments},init={init},frozen={way == 'frozen'}", fields
+    if task.kind == "answers":
+        return f"squad.py:{task.arguments},init={init},frozen={way == 'frozen'}", fields
+    more = f",{task.arguments}" if task.arguments else ""
+    if way == "tuned":
+        return f"tagger.py:init={init}{more}", fields
+    fields |= {
+        "model.embedding_size": 0,
+        "model.filters": 0,
+        "objective.unknown_rate": 0.0,
+        "data.feature_folder": args.workdir / "features",
+        "epochs": 2 * task.epochs,
+    }
+    return f"tagger.py:small,features={init},layers=concat_last_four{more}", fields
+
+
+# -------------------------------------------------------------------------------------- files
+
+
+def make_files(data: Path, work: Path) -> None:
+    """Write the files that their makers distribute in another form, if they are not there."""
+    for first, function in {
+        "brown-test.tsv": brown,
+        "chunks-test.txt": chunks,
+        "xquad-test.json": xquad,
+    }.items():
+        if not (work / first).exists():
+            function(data, work)
+
+
+def brown(data: Path, work: Path) -> None:
+    """The Brown corpus; of the texts in their order, every tenth is test, the one before it dev.
+
+    Tags lose the marks of headlines, titles and citations (-hl, -tl, -nc).
+    """
+    with zipfile.ZipFile(data / "nltk" / "brown.zip") as archive:
+        names = sorted(n for n in archive.namelist() if re.fullmatch(r"brown/c[a-r]\d\d", n))
+        texts = [archive.read(name).decode() for name in names]
+    split_of: Callable[[int], str] = lambda i: {9: "test", 8: "dev"}.get(i % 10, "train")  # noqa: E731
+    for split in ("train", "dev", "test"):
+        sentences = []
+        for number, text in enumerate(texts):
+            for line in text.splitlines() if split_of(number) == split else ():
+                words = [token.rpartition("/")[::2] for token in line.split()]
+                rows = [f"{word}\t{re.sub('(-hl|-tl|-nc)+$', '', tag)}\n" for word, tag in words]
+                sentences += ["".join(rows) + "\n"] if rows else []
+        (work / f"brown-{split}.tsv").write_text("".join(sentences), encoding="utf-8")
+
+
+def chunks(data: Path, work: Path) -> None:
+    """CoNLL-2000's two files out of their archive."""
+    with zipfile.ZipFile(data / "nltk" / "conll2000.zip") as archive:
+        for split in ("train", "test"):
+            text = archive.read(f"conll2000/{split}.txt").decode()
+            (work / f"chunks-{split}.txt").write_text(text, encoding="utf-8")
+
+
+def xquad(data: Path, work: Path) -> None:
+    """The last 8 of XQuAD's 48 articles are test, the 5 before them dev; QED joins the rest."""
+    read = lambda name: json.loads(gzip.decompress((data / "qa" / name).read_bytes()))["data"]  # noqa: E731
+    articles = read("xquad.en.json.gz")
+    parts = {
+        "train": articles[:35] + read("qed-dev.squad.json.gz"),
+        "dev": articles[35:40],
+        "test": articles[40:],
+    }
+    for split, own in parts.items():
+        text = json.dumps({"version": "1.1", "data": own})
+        (work / f"xquad-{split}.json").write_text(text, encoding="utf-8")

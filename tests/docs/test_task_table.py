@@ -1,0 +1,93 @@
+"""The table of experiments/tasks: every run has a recipe; the table shows what the runs got."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from helpers.scripts import load_script
+
+from firth import recipe
+
+
+@pytest.fixture(scope="module")
+def script():
+    return load_script("tasks")
+
+
+@pytest.fixture
+def args(tmp_path):
+    return argparse.Namespace(
+        data=Path("d"), workdir=tmp_path, init="minilm", results=tmp_path / "results.jsonl"
+    )
+
+
+def test_every_run_has_a_recipe(script, args):
+    """The encoder is trained when it is fine-tuned, and nothing but a head when it is frozen."""
+    for name in script.TASKS:
+        for way in script.WAYS:
+            argument, fields = script.recipe_of(args, name, way, 3)
+            assert not any("{" in str(value) for value in fields.values()), name
+            fields = {k: str(v) if isinstance(v, Path) else v for k, v in fields.items()}
+            config = recipe.with_fields(recipe.read_recipe(argument), fields)
+            frozen = config.model.get("features") or config.optimizer.freeze
+            assert bool(frozen) == (way == "frozen"), name
+            assert config.schedule.lr == {"tuned": 1e-4}.get(way, config.schedule.lr)
+    assert script.recipe_of(args, "codah", "tuned", 3)[1]["data.dir"] == "d/codah/fold_3"
+    assert (
+        recipe.read_recipe(script.recipe_of(args, "ner", "tuned", 0)[0]).data.context == "document"
+    )
+    sentence = recipe.read_recipe(script.recipe_of(args, "ner_sentence", "tuned", 0)[0])
+    assert sentence.data.context == "sentence"
+
+
+def test_what_is_measured_is_read_and_not_measured_again(script, args, tmp_path, capsys):
+    """Means, deviations, the constant answer and published figures, a row a split and metric."""
+    lines = [
+        {"task": "mrpc", "way": "tuned", "seed": seed, "init": "minilm",
+         "dev": {"f1": 80.0 + 2 * seed, "accuracy": 70.0},
+         "dev_baseline": {"f1": 81.2, "accuracy": 68.4}}
+        for seed in (0, 1)
+    ]  # fmt: skip
+    lines += [
+        {"task": "rte", "way": "frozen", "seed": 0, "init": "minilm", "dev": {"accuracy": 5.0}}
+    ]
+    args.results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    script.measure(args, "mrpc", "tuned", 1)  # would need files and a process
+    assert script.main(["--table", f"--results={args.results}"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    sanh = "Sanh et al. 2019: BERT-base 88.6, DistilBERT 87.5"
+    assert f"| mrpc | f1 | dev | 81.2 |  | 81.0 ± 1.4 | 2 | {sanh} |" in rows
+    assert "| mrpc | accuracy | dev | 68.4 |  | 70.0 ± 0.0 | 2 |  |" in rows
+    assert rows[2].startswith("| rte | accuracy | dev |  | 5.0 |  | 1 |")  # in the suite's order
+
+
+def test_scores_are_points_of_the_best_checkpoint_and_of_the_baseline(script, tmp_path):
+    (tmp_path / "seed-2").mkdir()
+    (tmp_path / "summary.json").write_text('{"test/entity_f1": {"mean": 0.8123456}}')
+    baselines = {"dev": {"entity_f1": 0.1}, "test": {"entity_f1": 0.25, "entity_recall": 0.3}}
+    (tmp_path / "seed-2" / "baselines.json").write_text(json.dumps(baselines))
+    assert script.scores(tmp_path, "ner", 2) == {
+        "test": {"entity_f1": 81.23},
+        "test_baseline": {"entity_f1": 25.0},
+    }
+
+
+def test_files_are_made_without_a_text_in_two_splits(script, tmp_path, shared_data):
+    """Brown: 500 texts, a tenth each for dev and test, no marks left. XQuAD: 48 articles."""
+    script.make_files(shared_data("nltk/brown.zip").parents[1], tmp_path)
+    words = {}
+    for split in ("train", "dev", "test"):
+        text = (tmp_path / f"brown-{split}.tsv").read_text()
+        words[split] = [line.split("\t") for line in text.splitlines() if line]
+    assert sum(map(len, words.values())) == 1_161_192
+    assert 0.09 < len(words["test"]) / 1_161_192 < 0.11
+    tags = {tag for own in words.values() for _, tag in own}
+    assert not any(tag.endswith(("-hl", "-tl", "-nc")) for tag in tags) and "fw-in" in tags
+    contexts = {}
+    for split in ("train", "dev", "test"):
+        articles = json.loads((tmp_path / f"xquad-{split}.json").read_text())["data"]
+        contexts[split] = {p["context"] for article in articles for p in article["paragraphs"]}
+    assert not contexts["test"] & (contexts["train"] | contexts["dev"])
+    assert not contexts["train"] & contexts["dev"]
+    assert (tmp_path / "chunks-test.txt").read_text().startswith("Rockwell NNP B-NP")
