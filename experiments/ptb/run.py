@@ -77,8 +77,12 @@ ROWS = {
     "log-bilinear": Row(
         "log-bilinear", f"144.5, {MIKOLOV}", "feedforward.py:small,kind=log_bilinear", long=True
     ),
-    "rnn": Row("RNN, 200 units", f"124.7, {MIKOLOV}", "rnn.py:small,rows=8", long=True),
-    "rnn-kn5": Row("RNN and 5-gram", f"105.7, {MIKOLOV}", members=("rnn", "kn5"), long=True),
+    "rnn": Row("RNN, 200 units, 8 rows", f"124.7, {MIKOLOV}", "rnn.py:small,rows=8", long=True),
+    "rnn-kn5": Row("it and the 5-gram", f"105.7, {MIKOLOV}", members=("rnn", "kn5"), long=True),
+    "rnn-one": Row("RNN, 200 units, 1 row", f"124.7, {MIKOLOV}", "rnn.py:small", long=True),
+    "rnn-one-kn5": Row(
+        "it and the 5-gram", f"105.7, {MIKOLOV}", members=("rnn-one", "kn5"), long=True
+    ),
     "lstm-small": Row("LSTM, small", "114.5, Zaremba et al. 2014", "lstm.py:small", long=True),
     "lstm-medium": Row("LSTM, medium", "82.7, Zaremba et al. 2014", "lstm.py:medium", long=True),
     "lstm-large": Row("LSTM, large", "78.4, Zaremba et al. 2014", "lstm.py:large", long=True),

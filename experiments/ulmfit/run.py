@@ -4,10 +4,10 @@
     python experiments/ulmfit/run.py --table
 
 A language model learns from Wikipedia, then from reviews without labels, forward and backward; then
-it becomes a classifier of 100, 500 and 2,000 labelled reviews. The texts are those of the folder of
-shared data (FIRTH_DATA). Everything is done by `firth` commands in one process each. What is done
-already is not done again: stop it at any time and start the same command. A line a result goes to
-results.jsonl beside this file.
+it becomes a classifier of 100, 500, 2,000 and all labelled reviews. The texts are those of the
+folder of shared data (FIRTH_DATA). Everything is done by `firth` commands in one process each. What
+is done already is not done again: stop it at any time and start the same command. A line a result
+goes to results.jsonl beside this file.
 """
 
 import argparse
@@ -31,7 +31,8 @@ DATA = Path(os.environ.get("FIRTH_DATA", Path(__file__).parents[3] / "shared" / 
 WORDS = 15_000  # of each vocabulary
 WIKI, REVIEWS, TEST = 6_000, 15_000, 2_000  # articles, reviews without labels, test reviews
 LENGTH = 400  # tokens of a review that the classifier reads
-LABELS = {100: (8, 15.0), 500: (16, 12.0), 2000: (32, 8.0)}  # labels -> (batch, epochs)
+# labels -> (batch, epochs, seeds at most); 25,000 are all, so that a seed draws their order alone
+LABELS = {100: (8, 15.0, 5), 500: (16, 12.0, 5), 2000: (32, 8.0, 5), 25_000: (64, 2.0, 1)}
 LM = {"batch_size": 32, "epochs": 1.0, "log_every": 20, "data.heldout": 0.01, "eval.every": 0}
 DIRECTIONS = ("forward", "backward")
 
@@ -63,7 +64,7 @@ def main():
         with RESULTS.open("a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    cases = [(n, s) for n in LABELS for s in range(args.seeds)]
+    cases = [(n, s) for n in LABELS for s in range(min(args.seeds, LABELS[n][-1]))]
     for n, s in cases:
         measure("words", words, n, s, labels=n, seed=s)
     measure("lm", untrained, stage="untrained", direction="forward")
@@ -197,7 +198,7 @@ def lm_run(work: Path, name: str, recipe: str, store: str, steps=0, rate=None) -
 
 def classifier(work: Path, body: str, labels: int, seed: int) -> dict:
     """Test accuracy after the last step. From nothing, all layers are trained from the first on."""
-    batch, epochs = LABELS[labels]
+    batch, epochs, _ = LABELS[labels]
     fields = {"data.train": chosen(work, labels, seed), "batch_size": batch, "epochs": epochs}
     fields |= {"seed": seed, "eval.epochs": epochs, "checkpoint.best": "", "curves": False}
     if body == "untrained":
