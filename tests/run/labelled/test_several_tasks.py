@@ -17,6 +17,7 @@ from sklearn.metrics import accuracy_score
 import firth
 from firth import recipe
 from firth.cli import main
+from firth.data.multitask.tasks import find_tasks, load_tasks
 from firth.errors import FirthError
 from firth.run.labelled.several import Multitask
 from firth.weights.names import check_params
@@ -95,6 +96,27 @@ def test_each_task_is_measured_and_the_mean_chooses(ended):
     assert "like: regression of 'sentence1' and 'sentence2' by 'score'" in said
 
 
+def test_own_files_may_have_dev_and_test_files(folder):
+    """The dev file is the dev split, and train stays whole; another task's is split off as ever."""
+    data = recipe.read_recipe("finetune.py").data
+    data.update(dir=str(folder), tasks="animal=animal.csv,like=like.csv", dev_fraction=0.25)
+    data.update(dev="animal=new.csv", test="like=like.csv, animal=new.csv")
+    splits = load_tasks(find_tasks(data), data.dir, data.dev_fraction)
+    sizes = {
+        name: {split: len(e.labels) for split, e in own.items()} for name, own in splits.items()
+    }
+    assert sizes == {
+        "animal": {"train": 72, "dev": 12, "test": 12},
+        "like": {"train": 27, "dev": 9, "test": 36},
+    }
+    data.update(dev="", test="")
+    splits = load_tasks(find_tasks(data), data.dir, data.dev_fraction)
+    assert {split: len(e.labels) for split, e in splits["animal"].items()} == {
+        "train": 54,
+        "dev": 18,
+    }
+
+
 def test_tasks_share_their_lengths_and_have_a_head_each(ended):
     workdir, _ = ended
     config = recipe.read(workdir)
@@ -171,6 +193,9 @@ def test_the_published_layout_holds_one_task(ended, tmp_path, capsys):
         (("data.tasks=a=animal.csv,nli",), "no task 'nli'; did you mean 'wnli'"),
         (("data.tasks=apply=animal.csv,b=like.csv",), "a head cannot be called 'apply'"),
         (("data.train=animal.csv",), "a run has one task or several"),
+        (("data.dev=new.csv",), "data.dev='new.csv': 'new.csv' names no task"),
+        (("data.test=animal=",), "'animal' names no task; of several tasks expected NAME=FILE"),
+        (("data.dev=animals=new.csv",), "'animals' is none of the tasks with a file of their own"),
         (("unfreeze_epochs=1.0",), "unfreeze_epochs=1: a run of several tasks trains all"),
         (("data.packed=True",), "the texts of several tasks have rows of their own"),
         (("objective.class_weights=balanced",), "does not weigh labels"),

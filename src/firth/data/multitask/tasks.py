@@ -1,8 +1,9 @@
 """Several labelled tasks of one run, as `data.tasks` names them.
 
 It lists names of tasks, whose files are under data.dir, and NAME=FILE for files of one's own:
-"rte,mrpc,topics=topics.jsonl". Columns, labels and kind of such a file are found, and its dev split
-is split off.
+"rte,mrpc,topics=topics.jsonl". Columns, labels and kind of such a file are found. data.dev and
+data.test name its other files in the same way, "topics=topics-dev.jsonl"; without a dev file, the
+dev split is split off.
 """
 
 import re
@@ -16,7 +17,7 @@ from firth.errors import FirthError
 
 KIND = "multitask"
 MEAN = "mean"  # of the main metrics of all tasks; it chooses the best checkpoint
-ALONE = ("task", "train", "dev", "test", "text", "label", "kind", "choices")  # of a single task
+ALONE = ("task", "train", "text", "label", "kind", "choices")  # of a single task
 
 
 @dataclass(frozen=True)
@@ -43,30 +44,52 @@ def find_tasks(data) -> Several:
     """The tasks that the data section names.
 
     Raises FirthError as `get_task` does, for fewer than two tasks, for a name that is no name or
-    occurs twice, for questions with choices, for a task without a train split, and for fields of a
-    single task beside `data.tasks`.
+    occurs twice, for questions with choices, for a task without a train split, for dev and test
+    files of a task without a train file, and for fields of a single task beside `data.tasks`.
     """
     if given := [name for name in ALONE if data.get(name)]:
         raise FirthError(
             f"data.tasks={data.tasks!r} and data.{given[0]}={data[given[0]]!r}: a run has one task "
             "or several; of several, NAME=FILE is a file of one's own"
         )
-    tasks = [_task(entry.strip(), data) for entry in data.tasks.split(",")]
+    more = {split: _files(data, split) for split in ("dev", "test")}
+    tasks = [_task(entry.strip(), data, more) for entry in data.tasks.split(",")]
     names = [task.name for task in tasks]
     if len(tasks) < 2 or len(set(names)) < len(names):
         raise FirthError(f"data.tasks={data.tasks!r}: expected two tasks or more, each once")
     metrics = dict.fromkeys([MEAN, *(metric for task in tasks for metric in task.metrics)])
+    for split, files in more.items():
+        if files:
+            raise FirthError(
+                f"data.{split}={data[split]!r}: {min(files)!r} is none of the tasks with a file of "
+                f"their own in data.tasks={data.tasks!r}"
+            )
     return Several("+".join(names), KIND, (), "", tuple(metrics), {}, tasks=tuple(tasks))
 
 
-def _task(entry: str, data) -> Task:
+def _files(data, split: str) -> dict[str, str]:
+    """{task: file} of data.dev or data.test."""
+    pairs = [entry.strip().partition("=") for entry in (data.get(split) or "").split(",") if entry]
+    if wrong := [entry for entry, _, file in pairs if not file]:
+        raise FirthError(
+            f"data.{split}={data[split]!r}: {wrong[0]!r} names no task; of several tasks expected "
+            "NAME=FILE,..."
+        )
+    return {name: file for name, _, file in pairs}
+
+
+def _task(entry: str, data, more: Mapping[str, dict[str, str]]) -> Task:
+    """A task of the list; it takes its files out of `more`."""
     name, _, train = entry.partition("=")
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise FirthError(
             f"data.tasks={data.tasks!r}: {name!r} is no name of a task; expected NAME,... or "
             "NAME=FILE,... of letters, digits and _"
         )
-    options = dict(train=train, directory=data.dir or None) if train else {}
+    options = {}
+    if train:
+        others = {split: files.pop(name, "") for split, files in more.items()}
+        options = dict(train=train, directory=data.dir or None) | others
     task = get_task(name, **options)
     if task.kind == "choice":
         raise FirthError(
