@@ -12,22 +12,16 @@ line a run goes to results.jsonl beside this file; checkpoints go once it is the
 """
 
 import argparse
-import json
-import os
-import shutil
-import statistics
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from measured import fine_tune, measure_once, read_results, shown
 from options import some_of
 from suite import TASKS, WAYS, make_files, recipe_of
 
-OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 RESULTS = Path(__file__).with_name("results.jsonl")
 SPLITS = ("dev", "test")
 
@@ -58,55 +52,25 @@ def main(argv=None) -> int:
     return 0
 
 
-def read_results(path: Path) -> list[dict]:
-    """The lines of a file of results, which need not exist."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def measure(args, name: str, way: str, seed: int) -> None:
     """Train and append the line of a run, unless it is there."""
     named = {"task": name, "way": way, "seed": seed, "init": args.init}
-    if any(named.items() <= line.items() for line in read_results(args.results)):
-        return
-    began, folder = time.time(), args.workdir / f"{name}-{way}-{seed}"
     recipe, fields = recipe_of(args, name, way, seed)
-    fields |= {"seeds": str(seed), "checkpoint.keep": 1, "curves": False}
-    argv = [f"--config.{field}={value}" for field, value in fields.items()]
-    command = [sys.executable, "-m", "firth", "train", f"--config={recipe}", *argv]
-    compiled = {
-        "JAX_COMPILATION_CACHE_DIR": str((args.workdir / "compiled").absolute()),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
+    folder = args.workdir / f"{name}-{way}-{seed}"
+    measure_once(
+        args.results,
+        named,
+        lambda: of_task(name, fine_tune(recipe, fields, folder, seed)),
+    )
+
+
+def of_task(name: str, found: dict) -> dict:
+    """The metrics of the task alone, of the splits that have labels and of their baselines."""
+    kept = {
+        split: {metric: values[metric] for metric in TASKS[name].metrics if metric in values}
+        for split, values in found.items()
     }
-    done = subprocess.run([*command, f"--workdir={folder}"], env=OWN | compiled)
-    if done.returncode:
-        sys.exit(done.returncode)
-    line = named | scores(folder, name, seed) | {"seconds": round(time.time() - began)}
-    with args.results.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    print(json.dumps(line), flush=True)
-    for part in ("checkpoints", "compiled"):
-        shutil.rmtree(folder / f"seed-{seed}" / part, ignore_errors=True)
-
-
-def scores(folder: Path, name: str, seed: int) -> dict:
-    """{split: {metric: value}} of the best checkpoint on dev, and of the baseline, in points."""
-    summary = json.loads((folder / "summary.json").read_text())
-    found = {}
-    for split in SPLITS:
-        values = {metric: summary.get(f"{split}/{metric}") for metric in TASKS[name].metrics}
-        if kept := {metric: points(value["mean"]) for metric, value in values.items() if value}:
-            found[split] = kept
-    path = folder / f"seed-{seed}" / "baselines.json"
-    baselines = json.loads(path.read_text()) if path.exists() else {}
-    for split, values in baselines.items():
-        if split in found:
-            kept = {metric: points(values[metric]) for metric in found[split] if metric in values}
-            found[f"{split}_baseline"] = kept
-    return found
-
-
-def points(value: float) -> float:
-    return round(100 * value, 2)
+    return {split: values for split, values in kept.items() if values}
 
 
 # -------------------------------------------------------------------------------------- table
@@ -147,14 +111,6 @@ def values_of(lines: list[dict], way: str, split: str, metric: str) -> list[floa
         for line in lines
         if line["way"] == way and metric in line.get(split, {})
     ]
-
-
-def shown(values: list[float]) -> str:
-    """A mean and the deviation of its seeds."""
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.1f}{spread}"
 
 
 if __name__ == "__main__":

@@ -62,15 +62,22 @@ def test_what_is_measured_is_read_and_not_measured_again(script, args, tmp_path,
     assert rows[2].startswith("| rte | accuracy | dev |  | 5.0 |  | 1 |")  # in the suite's order
 
 
-def test_scores_are_points_of_the_best_checkpoint_and_of_the_baseline(script, tmp_path):
-    (tmp_path / "seed-2").mkdir()
-    (tmp_path / "summary.json").write_text('{"test/entity_f1": {"mean": 0.8123456}}')
-    baselines = {"dev": {"entity_f1": 0.1}, "test": {"entity_f1": 0.25, "entity_recall": 0.3}}
-    (tmp_path / "seed-2" / "baselines.json").write_text(json.dumps(baselines))
-    assert script.scores(tmp_path, "ner", 2) == {
-        "test": {"entity_f1": 81.23},
-        "test_baseline": {"entity_f1": 25.0},
+def test_a_finished_run_is_read_in_points_beside_its_baseline(script, args, capsys):
+    """The best checkpoint's metrics of the task alone; checkpoints go, the line stays."""
+    folder = args.workdir / "ner-tuned-2"
+    (folder / "seed-2" / "checkpoints").mkdir(parents=True)
+    summary = {"test/entity_f1": {"mean": 0.8123456}, "test/tag_loss": {"mean": 0.3}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    baselines = {"dev": {"recall": 0.1}, "test": {"entity_f1": 0.25, "entity_recall": 0.3}}
+    (folder / "seed-2" / "baselines.json").write_text(json.dumps(baselines))
+    script.measure(args, "ner", "tuned", 2)
+    (line,) = script.read_results(args.results)
+    assert line == json.loads(capsys.readouterr().out) and line.pop("seconds") < 60
+    assert line == {
+        **{"task": "ner", "way": "tuned", "seed": 2, "init": "minilm"},
+        **{"test": {"entity_f1": 81.23}, "test_baseline": {"entity_f1": 25.0}},
     }
+    assert not (folder / "seed-2" / "checkpoints").exists()
 
 
 def test_files_are_made_without_a_text_in_two_splits(script, tmp_path, shared_data):

@@ -1,0 +1,71 @@
+"""Runs of experiments: each fine-tuned by a command, measured once, a line a run."""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
+
+
+def read_results(path: Path) -> list[dict]:
+    """The lines of a file of results, which need not exist."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def measure_once(path: Path, named: dict, function: Callable[[], dict]) -> None:
+    """Append a line, `named` and what the function returns, unless `named` has one already."""
+    if any(named.items() <= line.items() for line in read_results(path)):
+        return
+    began = time.time()
+    line = named | function() | {"seconds": round(time.time() - began)}
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(json.dumps(line), flush=True)
+
+
+def fine_tune(recipe: str, fields: dict, folder: Path, seed: int) -> dict:
+    """Train a seed, or go on with it; {split: {metric: points}} of its best checkpoint.
+
+    "dev_baseline" and "test_baseline" are those of a constant answer. Compiled programs stay beside
+    the folder, for other runs; the checkpoints go. A run that fails ends this process too.
+    """
+    if not (folder / "summary.json").exists():
+        fields = fields | {"seeds": str(seed), "checkpoint.keep": 1, "curves": False}
+        argv = [f"--config.{field}={value}" for field, value in fields.items()]
+        command = [sys.executable, "-m", "firth", "train", f"--config={recipe}", *argv]
+        compiled = {
+            "JAX_COMPILATION_CACHE_DIR": str((folder.parent / "compiled").absolute()),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
+        }
+        done = subprocess.run([*command, f"--workdir={folder}"], env=OWN | compiled)
+        if done.returncode:
+            sys.exit(done.returncode)
+    for part in ("checkpoints", "compiled"):
+        shutil.rmtree(folder / f"seed-{seed}" / part, ignore_errors=True)
+    found = {}
+    for name, value in json.loads((folder / "summary.json").read_text()).items():
+        split, _, metric = name.partition("/")
+        found.setdefault(split, {})[metric] = points(value["mean"])
+    path = folder / f"seed-{seed}" / "baselines.json"
+    for split, values in json.loads(path.read_text()).items() if path.exists() else ():
+        found[f"{split}_baseline"] = {metric: points(value) for metric, value in values.items()}
+    return found
+
+
+def points(value: float) -> float:
+    """A share in points."""
+    return round(100 * value, 2)
+
+
+def shown(values: list[float]) -> str:
+    """A mean and the deviation of its seeds."""
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{spread}"
