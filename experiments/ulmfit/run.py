@@ -78,9 +78,9 @@ def main():
     for direction in DIRECTIONS:
         for stage in ("wiki", "reviews"):
             measure("lm", language_model, stage, direction, stage=stage, direction=direction)
-        for n, s in cases:
-            if direction == "forward":
-                measure("from nothing", classifier, "untrained", n, s, labels=n, seed=s)
+    for n, s in cases:
+        measure("from nothing", classifier, "untrained", n, s, labels=n, seed=s)
+        for direction in DIRECTIONS:
             measure(direction, classifier, f"reviews-{direction}", n, s, labels=n, seed=s)
     for n, s in cases:
         measure("both", average, n, s, labels=n, seed=s)
