@@ -66,7 +66,7 @@ def tags(paths, metric: str, epochs: float, arguments: str = "", **published) ->
 CONLL = [f"{{data}}/conll2003/eng.{part}" for part in ("train", "testa", "testb")]
 EWT = [f"{{data}}/ud_english_ewt/en_ewt-ud-{part}.conllu" for part in ("train", "dev", "test")]
 BROWN = [f"{{work}}/brown-{part}.tsv" for part in ("train", "dev", "test")]
-CHUNKS = ("{work}/chunks-train.txt", "", "{work}/chunks-test.txt")
+CHUNKS = ("{work}/chunks-train.conll", "", "{work}/chunks-test.conll")
 BERT_NER = {"dev": "BERT-base 96.4, cased", "test": "BERT-base 92.4, cased"}  # Devlin et al. 2019
 
 TASKS = {
@@ -131,7 +131,7 @@ def make_files(data: Path, work: Path) -> None:
     """Write the files that their makers distribute in another form, if they are not there."""
     for first, function in {
         "brown-test.tsv": brown,
-        "chunks-test.txt": chunks,
+        "chunks-test.conll": chunks,
         "xquad-test.json": xquad,
     }.items():
         if not (work / first).exists():
@@ -162,7 +162,7 @@ def chunks(data: Path, work: Path) -> None:
     with zipfile.ZipFile(data / "nltk" / "conll2000.zip") as archive:
         for split in ("train", "test"):
             text = archive.read(f"conll2000/{split}.txt").decode()
-            (work / f"chunks-{split}.txt").write_text(text, encoding="utf-8")
+            (work / f"chunks-{split}.conll").write_text(text, encoding="utf-8")
 
 
 def xquad(data: Path, work: Path) -> None:

@@ -210,6 +210,8 @@ def classifier(work: Path, body: str, labels: int, seed: int) -> dict:
     batch, epochs, _ = LABELS[labels]
     fields = {"data.train": chosen(work, labels, seed), "batch_size": batch, "epochs": epochs}
     fields |= {"seed": seed, "eval.epochs": epochs, "checkpoint.best": "", "curves": False}
+    if labels == max(LABELS):  # few epochs, so that a layer follows within each half
+        fields["unfreeze_epochs"] = 0.5
     if body == "untrained":
         fields |= {"unfreeze_epochs": 0.0, "optimizer.layer_decay": 1.0}
     workdir = work / f"{body}-{labels}-{seed}"

@@ -97,4 +97,4 @@ def test_files_are_made_without_a_text_in_two_splits(script, tmp_path, shared_da
         contexts[split] = {p["context"] for article in articles for p in article["paragraphs"]}
     assert not contexts["test"] & (contexts["train"] | contexts["dev"])
     assert not contexts["train"] & contexts["dev"]
-    assert (tmp_path / "chunks-test.txt").read_text().startswith("Rockwell NNP B-NP")
+    assert (tmp_path / "chunks-test.conll").read_text().startswith("Rockwell NNP B-NP")
