@@ -1,5 +1,6 @@
-"""Runs of experiments: each fine-tuned by a command, measured once, a line a run."""
+"""What experiments share: lines of results, each measured once, and the runs they are of."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -56,6 +57,22 @@ def fine_tune(recipe: str, fields: dict, folder: Path, seed: int) -> dict:
     for split, values in json.loads(path.read_text()).items() if path.exists() else ():
         found[f"{split}_baseline"] = {metric: points(value) for metric, value in values.items()}
     return found
+
+
+def random_body(source: str, folder: Path) -> Path:
+    """A Firth directory of a model's body and tokenizer with random weights."""
+    if not folder.exists():
+        import jax
+        import numpy as np
+
+        from firth.weights.read import read_model
+        from firth.weights.write import write_firth
+
+        saved = read_model(source)
+        variables = saved.model().init(jax.random.key(0), np.zeros((1, 8), np.int32))
+        params = jax.device_get(variables["params"])
+        write_firth(folder, dataclasses.replace(saved, params=params, published=None))
+    return folder
 
 
 def points(value: float) -> float:

@@ -17,10 +17,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
+from measured import measure_once, read_results
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
@@ -39,7 +41,7 @@ OPTIMIZER = dict(b2=0.98, bias_correction=True)  # as adapt.py has it
 def main():
     args = parser().parse_args()
     if args.table:
-        print("\n".join(table(read_results())))
+        print("\n".join(table(read_results(RESULTS))))
         return 0
     args.work.mkdir(parents=True, exist_ok=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(args.work.absolute() / "compiled")
@@ -51,7 +53,7 @@ def main():
             call(
                 "prepare", f"--input={text}", "--tokenizer=minilm", f"--output={args.work / split}"
             )
-    done = read_results()
+    done = read_results(RESULTS)
 
     def missing(kind, **named):
         """Whether a result is still to be measured."""
@@ -59,14 +61,7 @@ def main():
 
     def measure(kind, function, *given, **named):
         """Measure once, and append the result."""
-        if not missing(kind, **named):
-            return
-        began = time.time()
-        entry = {"kind": kind, **named} | function(*given)
-        entry["seconds"] = round(time.time() - began)
-        print(json.dumps(entry), flush=True)
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
+        measure_once(RESULTS, {"kind": kind, **named}, lambda: function(*given))
 
     measure("perplexity", frequencies, args.work, model="word frequencies")
     for name in ("adapted", "fresh"):
@@ -98,13 +93,6 @@ def parser():
     parser.add_argument("--seeds", type=int, default=3, help="of few labels and of vectors")
     parser.add_argument("--full-seeds", type=int, default=2, help="of fine-tuning on all labels")
     return parser
-
-
-def read_results() -> list[dict]:
-    """The results so far."""
-    return (
-        [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    )
 
 
 def table(results: list[dict]) -> list[str]:

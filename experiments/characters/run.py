@@ -21,6 +21,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from measured import read_results
+
 RESULTS = Path(__file__).with_name("results.jsonl")
 DATA = Path(os.environ.get("FIRTH_DATA", Path(__file__).parents[3] / "shared" / "data"))
 TEXT = "tinyshakespeare/input.txt.gz"
@@ -59,14 +63,14 @@ def main():
     parser.add_argument("--table", action="store_true", help="print what results.jsonl holds")
     args = parser.parse_args()
     if args.table:
-        print("\n".join(table(read_results())))
+        print("\n".join(table(read_results(RESULTS))))
         return 0
     chosen = args.rows.split(",") if args.rows else list(ROWS)
     if unknown := [name for name in chosen if name not in ROWS]:
         raise SystemExit(f"no row {unknown[0]!r}; rows: {', '.join(ROWS)}")
     make_data(args.work)
     for name in chosen:
-        if any(entry["row"] == name for entry in read_results()):
+        if any(entry["row"] == name for entry in read_results(RESULTS)):
             continue
         entry = {"row": name} | measure(args.work, name, ROWS[name])
         print(json.dumps(entry), flush=True)
@@ -128,12 +132,6 @@ def call(verb: str, *arguments: str) -> str:
 
 def flags(fields: dict) -> list[str]:
     return [f"--config.{name}={value}" for name, value in fields.items()]
-
-
-def read_results() -> list[dict]:
-    """The results so far."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def table(results: list[dict]) -> list[str]:

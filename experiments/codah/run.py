@@ -9,22 +9,19 @@ beside this file.
 """
 
 import argparse
-import dataclasses
-import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import jax
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
+from measured import measure_once, random_body
 
 from firth.data.tasks.choices import longest_choice
 from firth.data.tasks.load import get_task, load_split
 from firth.training.journal import read_journal
-from firth.weights.read import read_model
-from firth.weights.write import write_firth
 
 ENVIRONMENT = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 RESULTS = Path(__file__).with_name("results.jsonl")
@@ -39,7 +36,7 @@ def main():
     parser.add_argument("--folds", default="0,1,2,3,4")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    bodies = {"minilm": "minilm", "random": str(random_body(args.work))}
+    bodies = {"minilm": "minilm", "random": str(random_body("minilm", args.work / "random_body"))}
     for fold in map(int, args.folds.split(",")):
         folder = args.data / f"fold_{fold}"
         measure(baselines, folder, model="majority, longest", fold=fold)
@@ -50,26 +47,7 @@ def main():
 
 def measure(function, *given, **named):
     """Measure once, and append the result."""
-    done = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    if any(named.items() <= json.loads(line).items() for line in done):
-        return
-    began = time.time()
-    entry = named | function(*given)
-    entry["seconds"] = round(time.time() - began)
-    print(json.dumps(entry), flush=True)
-    with RESULTS.open("a") as file:
-        file.write(json.dumps(entry) + "\n")
-
-
-def random_body(work: Path) -> Path:
-    """A Firth directory of MiniLM's body with random weights, and its tokenizer."""
-    folder = work / "random_body"
-    if not folder.exists():
-        saved = read_model("minilm")
-        tokens = np.zeros((1, 8), np.int32)
-        params = jax.device_get(saved.model().init(jax.random.key(0), tokens))["params"]
-        write_firth(folder, dataclasses.replace(saved, params=params, published=None))
-    return folder
+    measure_once(RESULTS, named, lambda: function(*given))
 
 
 def baselines(folder: Path) -> dict:

@@ -12,13 +12,13 @@ line a run, as soon as it ends) and results.md into the workdir.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from measured import shown
 from options import some_of
 
 OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
@@ -171,17 +171,11 @@ def table(rows: list[dict]) -> str:
     for key in dict.fromkeys(map(group, rows)):
         own = [row for row in rows if group(row) == key]
         task, crf, variant, epochs = key
-        cells = [shown([row[split] for row in own]) for split in SPLITS]
+        cells = [shown([100 * row[split] for row in own]) for split in SPLITS]
         seeds = ", ".join(str(row["seed"]) for row in own)
         named = f"{task}{' with a CRF' if crf else ''}, {own[0]['metric']}"
         lines.append(f"| {named} | {variant} | {epochs:g} | {' | '.join(cells)} | {seeds} |")
     return "\n".join(lines) + "\n"
-
-
-def shown(values: list[float]) -> str:
-    """A mean and its deviation in points."""
-    spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{100 * statistics.mean(values):.1f}{spread}"
 
 
 def main(argv=None) -> None:

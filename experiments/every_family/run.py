@@ -11,26 +11,24 @@ goes to results.jsonl beside this file.
 """
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from measured import fine_tune, measure_once, read_results, shown
+from measured import fine_tune, measure_once, random_body, read_results, shown
 from options import some_of
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra", "modernbert")
 FAMILIES += ("xlnet", "gpt", "gpt2", "transformer_xl")
 BODIES = ("pretrained", "random")
-# task -> (recipe without its init, fields, split and metric)
 EWT = {f"data.{s}": f"ud_english_ewt/en_ewt-ud-{s}.conllu" for s in ("train", "dev", "test")}
+# task -> (recipe without its init, fields that name files below --data, epochs, split)
 TASKS = {
-    "rte": ("finetune.py:task=rte,length=128", {"data.dir": "glue", "epochs": 5.0}, "dev"),
-    "pos": ("tagger.py:length=64", {**EWT, "epochs": 3.0}, "test"),
+    "rte": ("finetune.py:task=rte,length=128", {"data.dir": "glue"}, 5.0, "dev"),
+    "pos": ("tagger.py:length=64", EWT, 3.0, "test"),
 }
-PLACES = ("data.dir", *EWT)  # fields below --data
 RATE = 5e-4  # of bodies so small
 
 
@@ -67,7 +65,7 @@ def measure(args, family: str, task: str, body: str, seed: int) -> None:
     def run() -> dict:
         init = args.models / f"full-{family}-tiny"
         if body == "random":
-            init = random_body(init, args.work / f"random-{family}")
+            init = random_body(str(init), args.work / f"random-{family}")
         recipe, fields = recipe_of(args.data, task, init)
         folder, split = args.work / f"{family}-{task}-{body}-{seed}", TASKS[task][-1]
         found = fine_tune(recipe, fields, folder, seed)
@@ -79,26 +77,9 @@ def measure(args, family: str, task: str, body: str, seed: int) -> None:
 
 def recipe_of(data: Path, task: str, init: Path) -> tuple[str, dict]:
     """(recipe, fields) of a run; those are the same for every family."""
-    recipe, fields, _ = TASKS[task]
-    placed = {k: data / v if k in PLACES else v for k, v in fields.items()}
-    separator = "," if ":" in recipe else ":"
-    return f"{recipe}{separator}init={init}", placed | {"schedule.lr": RATE}
-
-
-def random_body(trained: Path, folder: Path) -> Path:
-    """A Firth directory of the same body and tokenizer with random weights."""
-    if not folder.exists():
-        import jax
-        import numpy as np
-
-        from firth.weights.read import read_model
-        from firth.weights.write import write_firth
-
-        saved = read_model(str(trained))
-        variables = saved.model().init(jax.random.key(0), np.zeros((1, 8), np.int32))
-        params = jax.device_get(variables["params"])
-        write_firth(folder, dataclasses.replace(saved, params=params, published=None))
-    return folder
+    recipe, files, epochs, _ = TASKS[task]
+    fields = {field: data / path for field, path in files.items()}
+    return f"{recipe},init={init}", fields | {"epochs": epochs, "schedule.lr": RATE}
 
 
 def table(lines: list[dict]) -> list[str]:

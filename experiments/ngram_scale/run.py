@@ -21,6 +21,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from measured import read_results
+
 RESULTS = Path(__file__).with_name("results.jsonl")
 DATA = Path(os.environ.get("FIRTH_DATA", Path(__file__).parents[3] / "shared" / "data"))
 SOURCES = (
@@ -44,12 +48,12 @@ def main():
     parser.add_argument("--table", action="store_true", help="print what results.jsonl holds")
     args = parser.parse_args()
     if args.table:
-        print("\n".join(table(read_results())))
+        print("\n".join(table(read_results(RESULTS))))
         return 0
     sizes = map(int, args.millions.split(",")) if args.millions else MILLIONS
     make_texts(args.work)
     for size in sizes:
-        if any(entry["millions"] == size for entry in read_results()):
+        if any(entry["millions"] == size for entry in read_results(RESULTS)):
             continue
         entry = measure(args.work, size)
         print(json.dumps(entry), flush=True)
@@ -139,12 +143,6 @@ def run(*arguments: str) -> dict:
         "processor": round(usage.ru_utime + usage.ru_stime, 1),
         "gb": round(usage.ru_maxrss / 2**20, 2),
     }
-
-
-def read_results() -> list[dict]:
-    """The results so far."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def table(results: list[dict]) -> list[str]:

@@ -23,6 +23,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from measured import read_results
+
 from firth.training.journal import read_journal
 
 RESULTS = Path(__file__).with_name("results.jsonl")
@@ -110,7 +114,7 @@ ROWS = {
 def main():
     args = parser().parse_args()
     if args.table:
-        print("\n".join(table(newest(read_results()))))
+        print("\n".join(table(newest(read_results(RESULTS)))))
         return 0
     if missing := [split for split in SPLITS if not source(args, split).exists()]:
         raise SystemExit(f"{source(args, missing[0])} is missing; --data DIR has ptb.*.txt or .gz")
@@ -118,7 +122,7 @@ def main():
     if unknown := [name for name in chosen if name not in ROWS]:
         raise SystemExit(f"no row {unknown[0]!r}; rows: {', '.join(ROWS)}")
     prepare(args)
-    done = newest(read_results())
+    done = newest(read_results(RESULTS))
     for name in chosen:
         row = ROWS[name]
         if done.get(name, {}).get("finished") and not args.again:
@@ -249,11 +253,6 @@ def machine() -> dict:
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     hardware = f"{len(names)} x {names[0]}" if names else platform.processor()
     return {"commit": commit, "hardware": hardware}
-
-
-def read_results() -> list[dict]:
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    return [json.loads(line) for line in lines]
 
 
 def newest(results: list[dict]) -> dict[str, dict]:

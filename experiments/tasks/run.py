@@ -8,7 +8,7 @@
 `tuned` trains the whole encoder, `frozen` a head alone: a classifier, or for tags a recurrent
 network over the last four layers. A seed is a run of its own, and of CODAH a fold of its own. What
 is measured is not measured again, and a run that was stopped goes on: start the same command. A
-line a run goes to results.jsonl beside this file; checkpoints go once it is there.
+line a run goes to results.jsonl beside this file; the checkpoints of a finished run go.
 """
 
 import argparse
@@ -80,28 +80,19 @@ def table(lines: list[dict]) -> list[str]:
     """Markdown: a row a task and metric, means of seeds with their deviations."""
     head = "| task | metric | split | constant | frozen | fine-tuned | seeds | published |"
     rows = [head, "|" + "---|" * head.count(" | ") + "---|"]
-    for name in dict.fromkeys(line["task"] for line in sorted(lines, key=place)):
+    for name, task in TASKS.items():
         own = [line for line in lines if line["task"] == name]
         for split in SPLITS:
-            for metric in TASKS[name].metrics:
-                cells = [values_of(own, way, split, metric) for way in ("frozen", "tuned")]
-                if not any(cells):
-                    continue
-                constant = next(
-                    (line[f"{split}_baseline"].get(metric) for line in own
-                     if f"{split}_baseline" in line), None)  # fmt: skip
-                seeds = "/".join(str(len(cell)) for cell in cells if cell)
-                shown_cells = [shown(cell) for cell in cells]
-                published = TASKS[name].published.get((split, metric), "")
-                first = "" if constant is None else f"{constant:.1f}"
-                cells = [name, metric, split, first, *shown_cells, seeds, published]
-                rows.append(f"| {' | '.join(cells)} |")
+            for metric in task.metrics:
+                found = [values_of(own, way, split, metric) for way in ("frozen", "tuned")]
+                if any(found):
+                    constant = values_of(own, "tuned", f"{split}_baseline", metric)
+                    constant += values_of(own, "frozen", f"{split}_baseline", metric)
+                    seeds = "/".join(str(len(values)) for values in found if values)
+                    published = task.published.get((split, metric), "")
+                    cells = [name, metric, split, shown(constant[:1]), *map(shown, found)]
+                    rows.append(f"| {' | '.join([*cells, seeds, published])} |")
     return rows
-
-
-def place(line: dict) -> int:
-    """Where its task stands in the table."""
-    return list(TASKS).index(line["task"])
 
 
 def values_of(lines: list[dict], way: str, split: str, metric: str) -> list[float]:

@@ -52,18 +52,22 @@ def find_tasks(data) -> Several:
             f"data.tasks={data.tasks!r} and data.{given[0]}={data[given[0]]!r}: a run has one task "
             "or several; of several, NAME=FILE is a file of one's own"
         )
-    more = {split: _files(data, split) for split in ("dev", "test")}
-    tasks = [_task(entry.strip(), data, more) for entry in data.tasks.split(",")]
+    files = {split: _files(data, split) for split in ("dev", "test")}
+    entries = [entry.strip().partition("=") for entry in data.tasks.split(",")]
+    tasks = [
+        _task(name, train, {split: own.get(name, "") for split, own in files.items()}, data)
+        for name, _, train in entries
+    ]
     names = [task.name for task in tasks]
     if len(tasks) < 2 or len(set(names)) < len(names):
         raise FirthError(f"data.tasks={data.tasks!r}: expected two tasks or more, each once")
-    metrics = dict.fromkeys([MEAN, *(metric for task in tasks for metric in task.metrics)])
-    for split, files in more.items():
-        if files:
+    for split, own in files.items():
+        if unknown := own.keys() - {name for name, _, train in entries if train}:
             raise FirthError(
-                f"data.{split}={data[split]!r}: {min(files)!r} is none of the tasks with a file of "
-                f"their own in data.tasks={data.tasks!r}"
+                f"data.{split}={data[split]!r}: {min(unknown)!r} is none of the tasks with a file "
+                f"of their own in data.tasks={data.tasks!r}"
             )
+    metrics = dict.fromkeys([MEAN, *(metric for task in tasks for metric in task.metrics)])
     return Several("+".join(names), KIND, (), "", tuple(metrics), {}, tasks=tuple(tasks))
 
 
@@ -78,18 +82,14 @@ def _files(data, split: str) -> dict[str, str]:
     return {name: file for name, _, file in pairs}
 
 
-def _task(entry: str, data, more: Mapping[str, dict[str, str]]) -> Task:
-    """A task of the list; it takes its files out of `more`."""
-    name, _, train = entry.partition("=")
+def _task(name: str, train: str, others: dict[str, str], data) -> Task:
+    """A task of the list; `train` and `others` are its own files, "" for none."""
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise FirthError(
             f"data.tasks={data.tasks!r}: {name!r} is no name of a task; expected NAME,... or "
             "NAME=FILE,... of letters, digits and _"
         )
-    options = {}
-    if train:
-        others = {split: files.pop(name, "") for split, files in more.items()}
-        options = dict(train=train, directory=data.dir or None) | others
+    options = dict(train=train, directory=data.dir or None, **others) if train else {}
     task = get_task(name, **options)
     if task.kind == "choice":
         raise FirthError(
