@@ -37,8 +37,8 @@ Departures from the paper and its code:
   paper. The embeddings, which are the softmax, have half the top layer's, as the code.
 - Stages: the code trains the head, then the top layer too, then all, with other triangles. Here a
   layer more each epoch, with a triangle as the paper's.
-- Norms: the code has batch normalisation in the classifier, here layer normalisation, which needs
-  no running statistics.
+- Norms: the batch normalisation of the classifier has the statistics of the whole batch of all
+  devices, where the code has those of each device.
 - Long texts: the code reads all of a text and pools its last 1,400 tokens; here the first 1,400.
   Gradients flow through the whole text, where the code cuts them every 70 tokens.
 - Penalties: the code keeps those of the language model in the classifier; here there are none.

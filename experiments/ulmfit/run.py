@@ -48,6 +48,12 @@ DROPOUT = dict.fromkeys(("embedding_dropout", "dropout", "output_dropout", "weig
 LM = {"batch_size": 32, "schedule.lr": 1e-2, "log_every": 20, "eval.every": 0}
 LM |= {"data.heldout": 0.01, "objective.activation": 0.0, "objective.temporal": 0.0}
 LM |= {f"model.{name}": rate for name, rate in (DROPOUT | {"word_dropout": 0.0}).items()}
+# The same holds for its classifier: 500 labels, 384 steps, 1,000 other reviews: 70.9 as the recipe
+# has it, 77.0 so.
+CLASSIFIER = {f"model.{name}": 0.1 for name in DROPOUT} | {"model.word_dropout": 0.0}
+CLASSIFIER |= {"model.output_dropout": 0.0}
+# From nothing there is nothing to keep: all layers learn from the first step, at one rate.
+FRESH = {"unfreeze_epochs": 0.0, "optimizer.layer_decay": 1.0, "schedule.lr": 2e-3}
 EPOCHS = {"wiki": 1.0, "reviews": 2.0}
 DIRECTIONS = ("forward", "backward")
 
@@ -75,12 +81,12 @@ def main():
     for n, s in cases:
         measure("words", words, n, s, labels=n, seed=s)
     measure("lm", untrained, stage="untrained", direction="forward")
+    for n, s in cases:
+        measure("from nothing", classifier, "untrained", n, s, labels=n, seed=s)
     for direction in DIRECTIONS:
         for stage in ("wiki", "reviews"):
             measure("lm", language_model, stage, direction, stage=stage, direction=direction)
-    for n, s in cases:
-        measure("from nothing", classifier, "untrained", n, s, labels=n, seed=s)
-        for direction in DIRECTIONS:
+        for n, s in cases:
             measure(direction, classifier, f"reviews-{direction}", n, s, labels=n, seed=s)
     for n, s in cases:
         measure("both", average, n, s, labels=n, seed=s)
@@ -200,13 +206,12 @@ def lm_run(work: Path, name: str, recipe: str, store: str, fields: dict) -> dict
 
 
 def classifier(work: Path, body: str, labels: int, seed: int) -> dict:
-    """Test accuracy after the last step. From nothing, all layers are trained from the first on."""
+    """Test accuracy after the last step."""
     batch, epochs, unfreeze, _ = LABELS[labels]
     fields = {"data.train": chosen(work, labels, seed), "batch_size": batch, "epochs": epochs}
-    fields |= {"unfreeze_epochs": unfreeze}
+    fields |= CLASSIFIER | {"unfreeze_epochs": unfreeze}
     fields |= {"seed": seed, "eval.epochs": epochs, "checkpoint.best": "", "curves": False}
-    if body == "untrained":
-        fields |= {"unfreeze_epochs": 0.0, "optimizer.layer_decay": 1.0}
+    fields |= FRESH if body == "untrained" else {}
     workdir = work / f"{body}-{labels}-{seed}"
     recipe = f"ulmfit.py:classifier,init={work / body},length={LENGTH}"
     call("train", f"--config={recipe}", f"--workdir={workdir}", *flags(fields))

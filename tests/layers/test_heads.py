@@ -10,10 +10,9 @@ import pytest
 from helpers.quick import jit
 from scipy.special import erf
 
-from firth.layers.heads import ClassifierHead, ConcatClassifierHead, MaskedLMHead, word_scores
+from firth.layers.heads import ClassifierHead, MaskedLMHead, word_scores
 from firth.models.bert import Config
 from firth.models.model import create
-from firth.models.recurrent import awd_lstm
 
 B, M, D, V = 3, 4, 16, 37
 CONFIG = Config(
@@ -167,42 +166,3 @@ def test_only_a_cpu_turns_the_gradient_of_the_word_table():
     for platform, turns in (("cpu", True), ("tpu", False), ("cuda", False)):
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert ("optimization_barrier" in text) == turns, platform
-
-
-def test_the_concat_classifier_equals_float64():
-    """Two blocks of norm and affine map, ReLU between them (Howard and Ruder 2018)."""
-    config = awd_lstm.Config(hidden_size=D, embedding_size=D, classifier_width=5)
-    head, rng = ConcatClassifierHead(config, 3, 0.4), np.random.default_rng(4)
-    x = rng.normal(size=(B, 3 * D)).astype(np.float32)
-    shapes = jax.eval_shape(head.init, jax.random.key(0), x)["params"]
-    params = random_like(shapes, rng)
-    p = jax.tree.map(lambda a: a.astype(np.float64), params)
-
-    def norm(h, name):
-        h = h - h.mean(-1, keepdims=True)
-        h = h / np.sqrt((h**2).mean(-1, keepdims=True) + 1e-5)
-        return h * p[name]["scale"] + p[name]["bias"]
-
-    h = norm(x.astype(np.float64), "norm") @ p["hidden"]["kernel"] + p["hidden"]["bias"]
-    h = norm(np.maximum(h, 0), "hidden_norm") @ p["dense"]["kernel"] + p["dense"]["bias"]
-    np.testing.assert_allclose(head.apply({"params": params}, x), h, rtol=1e-4, atol=1e-5)
-    assert p["hidden"]["kernel"].shape == (3 * D, 5) and h.shape == (B, 3)
-
-
-def test_the_concat_classifier_drops_what_enters_each_block():
-    """`dropout` of the pooled states, a tenth of the hidden layer."""
-    rows, width = 500, 3 * D
-    config = awd_lstm.Config(hidden_size=D, embedding_size=D, classifier_width=width)
-    head, x = ConcatClassifierHead(config, width, 0.4), np.zeros((rows, width), np.float32)
-    ones, zeros, unit = np.ones(width), np.zeros(width), np.eye(width)
-    params = {
-        "norm": {"scale": zeros, "bias": ones},
-        "hidden": {"kernel": unit, "bias": zeros},
-        "hidden_norm": {"scale": ones, "bias": zeros},
-        "dense": {"kernel": unit, "bias": zeros},
-    }
-    rngs = {"dropout": jax.random.key(0)}
-    out = np.asarray(head.apply({"params": params}, x, train=True, rngs=rngs))
-    assert (out == 0).mean() == pytest.approx(0.1, abs=0.01)
-    assert (out[out != 0] < 0).mean() == pytest.approx(0.4, abs=0.015)
-    assert not head.apply({"params": params}, x).any()

@@ -27,6 +27,11 @@ def rows_over(axis: str):
         _rows_axis.reset(token)
 
 
+def rows_axis() -> str | None:
+    """The axis of `rows_over`, inside it."""
+    return _rows_axis.get()
+
+
 def draw_words(key, shape: tuple[int, ...], axis: str | None = None):
     """Two arrays of random uint32 of `shape`; with `axis`, this device's rows of such arrays.
 
@@ -79,7 +84,7 @@ def keep_bits(key, rate: float, shape: tuple[int, ...], rows: bool = True):
 def keep_quarters(key, rate: float, shape: tuple[int, ...], rows: bool) -> list:
     """The quarters of the last axis of `keep_mask`, rounded up; the last ones may be too long."""
     *outer, last = shape
-    words = draw_words(key, (*outer, -(-last // 4)), _rows_axis.get() if rows else None)
+    words = draw_words(key, (*outer, -(-last // 4)), rows_axis() if rows else None)
     dropped = _threshold(rate)
     return [half >= dropped for word in words for half in (word & 0xFFFF, word >> 16)]
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from firth.layers.affine import multiply
+from firth.layers.classifiers.concat import ConcatClassifierHead
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import (
     ACTIVATIONS,
@@ -124,29 +125,6 @@ class ClassifierHead(nn.Module):
                 x_BD = layer_norm(c, "norm")(x_BD)
         x_BD = drop(x_BD, train=train)
         last = dense(c, self.num_labels, "dense", c.classifier_bias, edge_initializer(c))
-        return last(x_BD).astype(jnp.float32)
-
-
-class ConcatClassifierHead(nn.Module):
-    """Two blocks of norm, dropout and an affine map (Howard and Ruder 2018, section 3.3).
-
-    For the last, greatest and mean state of a text, beside each other. `dropout` is that of the
-    first block; the second has a tenth.
-    """
-
-    config: object
-    num_labels: int
-    dropout: float = 0.0
-
-    @nn.compact
-    def __call__(self, x_BD, *, train: bool = False):
-        """Logits float32 [B, C]; a regression has C = 1."""
-        c = self.config
-        x_BD = Dropout(self.dropout)(layer_norm(c, "norm")(x_BD), train=train)
-        he = nn.initializers.he_normal()  # the map is followed by ReLU
-        x_BD = nn.relu(dense(c, c.classifier_width, "hidden", init=he)(x_BD))
-        x_BD = Dropout(0.1)(layer_norm(c, "hidden_norm")(x_BD), train=train)
-        last = dense(c, self.num_labels, "dense", init=nn.initializers.he_normal())
         return last(x_BD).astype(jnp.float32)
 
 

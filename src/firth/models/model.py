@@ -169,15 +169,18 @@ def last_real(mask_BL):
     return jnp.where(mask_BL, jnp.arange(mask_BL.shape[1]), 0).max(1)
 
 
-def bound(model: nn.Module, function):
+def bound(model: nn.Module, function, mutable=False):
     """Turn a function of a bound model and *args into a pure one: (params, *args, rngs=).
 
     Objectives use a model as an object; the step and the evaluation differentiate and jit it. The
-    parameters may have factors of LoRA beside them.
+    parameters may have factors of LoRA beside them. With `mutable`, the name of a collection, the
+    result is (result, {that name: what the layers put there}), the latter {} if that is nothing.
     """
 
     def call(params, *args, rngs=None):
-        return nn.apply(function, model)({"params": merge(params)}, *args, rngs=rngs)
+        return nn.apply(function, model, mutable=mutable)(
+            {"params": merge(params)}, *args, rngs=rngs
+        )
 
     return call
 

@@ -14,6 +14,7 @@ import optax
 from jax.sharding import NamedSharding
 
 from firth.errors import FirthError
+from firth.layers.classifiers.batch_norm import STATISTICS, follow
 from firth.models.model import bound
 from firth.run.reduction import compiler_options, over_data
 from firth.training import optim, partition, plateau, recovery
@@ -152,6 +153,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
         squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
         updates, opt_state = optimizer.update(grads, state.opt_state, trained, step=state.step)
         trained = optax.apply_updates(trained, jax.tree.map(lambda u: -rate * u, updates))
+        trained = follow(trained, old_params, measured.pop(STATISTICS))
         params, own = heeding.after_step(state.plateau, old_params, trained)
 
         finite, spike, losses = recovery.check_loss(state.losses, loss, squares, policy.deviations)
@@ -181,9 +183,9 @@ def make_gradient(model, objective, frozen, config):
 
     `frozen` maps a tree of parameters to a tree of bool, True for frozen ones. Each term of the
     loss is divided by its entry of `weights`; `key` is the dropout key. The carry is a list with
-    the carry of the next batch, or an empty one.
+    the carry of the next batch, or an empty one. Among the metrics, STATISTICS has those of layers.
     """
-    losses_of = bound(model, functools.partial(objective.losses, train=True))
+    losses_of = bound(model, functools.partial(objective.losses, train=True), STATISTICS)
 
     def gradient(params, batch, weights, key):
         def loss_of(params, micro, number):
@@ -191,10 +193,10 @@ def make_gradient(model, objective, frozen, config):
                 lambda p, stop: jax.lax.stop_gradient(p) if stop else p, params, frozen(params)
             )
             rngs = {"dropout": jax.random.fold_in(key, number)}
-            sums, measured, *carry = losses_of(params, micro, rngs=rngs)
+            (sums, measured, *carry), collected = losses_of(params, micro, rngs=rngs)
             terms = objective.coefficients
             loss = sum(c * sums[t] / jnp.maximum(weights[t], 1.0) for t, c in terms.items())
-            return loss, (measured, carry)
+            return loss, (measured | {STATISTICS: collected.get(STATISTICS, {})}, carry)
 
         def part(micro, number):
             differentiate = jax.value_and_grad(loss_of, has_aux=True)

@@ -1,0 +1,1 @@
+"""Classifiers with parts that no other head has."""
