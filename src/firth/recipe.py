@@ -39,6 +39,7 @@ FREE = (
 # Fields that older recipes lack, with the behaviour of a run without them. These values stay when
 # the common defaults (configs/common.py) change, since old workdirs resume with them.
 LATER = {
+    "product_dtype": "float32",
     "reduce_dtype": "float32",
     "reduce_async": False,
     "mesh.zero1": False,

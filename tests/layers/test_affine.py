@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from firth.layers.affine import dot_general
+from firth.layers.affine import dot_general, multiply, products_in
+from firth.layers.heads import word_scores
 
 DIMENSIONS = (((2,), (0,)), ((), ()))
 
@@ -47,3 +48,43 @@ def test_on_a_cpu_the_first_factor_has_its_rows_last(width, features):
     text = jax.jit(kernel_gradient).lower(x, gradient).compile().as_text()
     axes = r"lhs_contracting_dims=\{\d\}, rhs_contracting_dims=\{\d\}"
     assert re.findall(axes, text) == ["lhs_contracting_dims={1}, rhs_contracting_dims={0}"]
+
+
+def by_words(x, kernel):
+    return word_scores(x, kernel.T)
+
+
+def by_dense(x, kernel):
+    return dot_general(x, kernel, DIMENSIONS)
+
+
+def by_rows(x, kernel):
+    return multiply(x.reshape(-1, x.shape[-1]), kernel).reshape(*x.shape[:-1], -1)
+
+
+@pytest.mark.parametrize("product", [by_words, by_dense, by_rows])
+@pytest.mark.parametrize("features", [4, 7])
+def test_narrow_products_round_their_operands_and_nothing_else(product, features):
+    """Product and gradients are numpy's of rounded operands, in float32; so without the setting."""
+    given = case(features)
+
+    def run():
+        value, pull = jax.vjp(product, *given[:2])
+        return value, *jax.jit(pull)(given[2])
+
+    with products_in("bfloat16"):
+        found = run()
+    x, kernel, gradient = (np.asarray(jnp.asarray(e, jnp.bfloat16), np.float64) for e in given)
+    wanted = x @ kernel, gradient @ kernel.T, np.einsum("bld,blf->df", x, gradient)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == jnp.float32
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    exact = run()[0]
+    np.testing.assert_allclose(exact, np.asarray(given[0], np.float64) @ given[1], atol=1e-5)
+    assert np.abs(exact - found[0]).max() > 1e-3
+
+
+def test_operands_of_another_dtype_stay_as_they_are():
+    x, kernel, _ = case(4, dtype="bfloat16")
+    with products_in("bfloat16"):
+        assert by_dense(x, kernel).dtype == jnp.bfloat16

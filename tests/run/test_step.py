@@ -65,6 +65,20 @@ def test_accumulation_is_exact_for_weighted_losses(parts):
         np.testing.assert_allclose(measured_one[name], measured_four[name], rtol=1e-5)
 
 
+def test_narrow_products_change_a_step_by_their_rounding_alone(parts):
+    """The moments of every parameter move, by little, and stay float32."""
+    plain, state, batch = step_of(parts)
+    narrow, _, _ = step_of(parts, product_dtype="bfloat16")
+    other, measured_other, _ = jit(narrow)(state, batch)
+    one, measured_one, _ = jit(plain)(state, batch)
+    loss, other_loss = (measured["loss"][0] for measured in (measured_one, measured_other))
+    assert 1e-6 < abs(loss - other_loss) < 3e-3 * loss
+    for a, b in zip(jax.tree.leaves(one.opt_state), jax.tree.leaves(other.opt_state), strict=True):
+        if np.abs(a).max() > 1e-9 and a.ndim:  # keys' biases have no gradient; and there is a count
+            assert a.dtype == b.dtype == jnp.float32
+            assert 0 < np.abs(a - b).max() < 0.06 * np.abs(a).max()
+
+
 def test_the_first_step_is_the_gradient_of_the_mean_loss(parts):
     """Adam's first moment is (1 - b1) times the clipped gradient of an independent loss."""
     model, objective, *_, params, batch = parts

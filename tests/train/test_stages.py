@@ -57,7 +57,7 @@ def test_a_run_goes_on_whose_config_lacks_later_fields(store, first, tmp_path):
     """Neither a workdir of before nor a config made by hand has them."""
     old = shutil.copytree(first, tmp_path / "old")
     fields = json.loads((old / "config.json").read_text())
-    for name in ("reduce_dtype", "reduce_async", "nonfinite", "spike", "rollback"):
+    for name in ("product_dtype", "reduce_dtype", "reduce_async", "nonfinite", "spike", "rollback"):
         del fields[name]
     del fields["mesh"]["zero1"]
     (old / "config.json").write_text(json.dumps(fields))

@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from firth.layers.affine import multiply
+from firth.layers.affine import is_narrow, multiply, narrow_product
 from firth.layers.classifiers.concat import ConcatClassifierHead
 from firth.layers.dropout import Dropout
 from firth.layers.transformer import (
@@ -24,9 +24,15 @@ def _word_scores(x_BME, table_VE):
     return jnp.einsum("...E,VE->...V", x_BME, table_VE, preferred_element_type=jnp.float32)
 
 
-@jax.custom_vjp
 def word_scores(x_BME, table_VE):
     """Scores of all words by the word table: [..., E] to float32 [..., V]."""
+    if is_narrow(x_BME):  # the barrier turns the table, and its gradient, in memory
+        return narrow_product(x_BME, jax.lax.optimization_barrier(table_VE.T))
+    return _scores(x_BME, table_VE)
+
+
+@jax.custom_vjp
+def _scores(x_BME, table_VE):
     return _word_scores(x_BME, table_VE)
 
 
@@ -47,7 +53,7 @@ def _word_scores_backward(saved, gradient_BMV):
     return transposed(gradient_BMV)[0], table_gradient
 
 
-word_scores.defvjp(lambda *given: (_word_scores(*given), given), _word_scores_backward)
+_scores.defvjp(lambda *given: (_word_scores(*given), given), _word_scores_backward)
 
 
 class MaskedLMHead(nn.Module):

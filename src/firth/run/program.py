@@ -14,6 +14,7 @@ import optax
 from jax.sharding import NamedSharding
 
 from firth.errors import FirthError
+from firth.layers.affine import PRODUCTS, products_in
 from firth.layers.classifiers.batch_norm import STATISTICS, follow
 from firth.models.model import bound
 from firth.run.reduction import compiler_options, over_data
@@ -186,7 +187,10 @@ def make_gradient(model, objective, frozen, config):
     the carry of the next batch, or an empty one. Among the metrics, STATISTICS has those of layers.
     """
     losses_of = bound(model, functools.partial(objective.losses, train=True), STATISTICS)
+    if (dtype := config.get("product_dtype", "float32")) not in PRODUCTS:
+        raise FirthError(f"product_dtype={dtype!r} is unknown; one of {', '.join(PRODUCTS)}")
 
+    @products_in(dtype)
     def gradient(params, batch, weights, key):
         def loss_of(params, micro, number):
             params = jax.tree.map(
