@@ -62,7 +62,7 @@ BODIES = [
     ("bert.py:tiny,view=packed", dict(accumulate=2)),
     ("bert.py:tiny", dict(model__scan=True)),
     ("roberta.py:tiny,length=128", {}),
-    ("albert.py:tiny,length=128", dict(model__inner_layers=2)),
+    ("albert.py:tiny,length=128", dict(model__inner_layers=2, model__embedding_size=96)),
     ("distilbert.py:tiny,length=128", {}),
     ("distilbert.py:tiny,length=128", dict(objective__masked_only=True)),
     ("electra.py:tiny", dict(objective__sharing="none", objective__width=0.5)),
@@ -80,7 +80,7 @@ BODIES = [
     ("awd_lstm.py:tiny", {}),
     ("rhn.py:tiny", {}),
     ("char_cnn_lstm.py:tiny", {}),
-    ("char_cnn_lstm.py:tiny", dict(model__vocab_size=90, accumulate=2)),
+    ("char_cnn_lstm.py:tiny", dict(model__vocab_size=60, accumulate=2)),
     ("feedforward.py:tiny", {}),
     ("feedforward.py:tiny,kind=direct", {}),
 ]
