@@ -60,9 +60,9 @@ def read_freezing(config, objective=(), fresh=()) -> Freezing:
     written = [item.strip() for item in config.get("freeze", "").split(",") if item.strip()]
     items = [pair for item in written for pair in _expressions(item)]
     adapted = lora.FROZEN if lora.read_lora(config) else ()
-    own = (pattern for item, pattern in items if not item.startswith("!"))
+    every = (pattern for _, pattern in items)  # those with a `!` too, which are excepted below
     return Freezing(
-        (*optim.frozen_patterns(config.optimizer, objective), *adapted, *own),
+        (*optim.frozen_patterns(config.optimizer, objective), *adapted, *every),
         (*fresh, *(pattern for item, pattern in items if item.startswith("!"))),
         tuple(items),
     )
