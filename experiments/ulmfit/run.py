@@ -41,17 +41,7 @@ LABELS = {
     2000: (32, 8.0, 1.0, 5),
     25_000: (64, 2.0, 0.5, 1),
 }
-# A model of this size, which sees a text once or twice, wants a large rate in all layers and hardly
-# any dropout: after 900,000 tokens of reviews the held-out perplexity is 184, and 255 as the recipe
-# for the paper's size has it.
-DROPOUT = dict.fromkeys(("embedding_dropout", "dropout", "output_dropout", "weight_dropout"), 0.05)
-LM = {"batch_size": 32, "schedule.lr": 1e-2, "log_every": 20, "eval.every": 0}
-LM |= {"data.heldout": 0.01, "objective.activation": 0.0, "objective.temporal": 0.0}
-LM |= {f"model.{name}": rate for name, rate in (DROPOUT | {"word_dropout": 0.0}).items()}
-# The same holds for its classifier: 500 labels, 384 steps, 1,000 other reviews: 70.9 as the recipe
-# has it, 77.0 so.
-CLASSIFIER = {f"model.{name}": 0.1 for name in DROPOUT} | {"model.word_dropout": 0.0}
-CLASSIFIER |= {"model.output_dropout": 0.0}
+LM = {"log_every": 20, "eval.every": 0, "data.heldout": 0.01}
 # From nothing there is nothing to keep: all layers learn from the first step, at one rate.
 FRESH = {"unfreeze_epochs": 0.0, "optimizer.layer_decay": 1.0, "schedule.lr": 2e-3}
 EPOCHS = {"wiki": 1.0, "reviews": 2.0}
@@ -189,11 +179,11 @@ def untrained(work: Path) -> dict:
 def language_model(work: Path, stage: str, direction: str) -> dict:
     """A pass over Wikipedia from nothing, or passes over the reviews from there."""
     backward = f",backward={direction == 'backward'}"
-    recipe, fields = "ulmfit.py:pretrain,size=small" + backward, {"epochs": EPOCHS[stage]}
+    recipe = "ulmfit.py:pretrain,size=small"
     if stage == "reviews":
-        recipe = f"ulmfit.py:lm,init={work}/wiki-{direction}{backward}"
-        fields |= {"optimizer.layer_decay": 1.0, "optimizer.multipliers": ()}
-    return lm_run(work, f"{stage}-{direction}", recipe, stage, fields)
+        recipe = f"ulmfit.py:lm,init={work}/wiki-{direction},size=small"
+    fields = {"epochs": EPOCHS[stage]}
+    return lm_run(work, f"{stage}-{direction}", recipe + backward, stage, fields)
 
 
 def lm_run(work: Path, name: str, recipe: str, store: str, fields: dict) -> dict:
@@ -209,11 +199,11 @@ def classifier(work: Path, body: str, labels: int, seed: int) -> dict:
     """Test accuracy after the last step."""
     batch, epochs, unfreeze, _ = LABELS[labels]
     fields = {"data.train": chosen(work, labels, seed), "batch_size": batch, "epochs": epochs}
-    fields |= CLASSIFIER | {"unfreeze_epochs": unfreeze}
+    fields |= {"unfreeze_epochs": unfreeze}
     fields |= {"seed": seed, "eval.epochs": epochs, "checkpoint.best": "", "curves": False}
     fields |= FRESH if body == "untrained" else {}
     workdir = work / f"{body}-{labels}-{seed}"
-    recipe = f"ulmfit.py:classifier,init={work / body},length={LENGTH}"
+    recipe = f"ulmfit.py:classifier,init={work / body},size=small,length={LENGTH}"
     call("train", f"--config={recipe}", f"--workdir={workdir}", *flags(fields))
     return scored(work, workdir)
 
