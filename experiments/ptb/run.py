@@ -218,7 +218,8 @@ def train(argv: list[str], minutes: float | None) -> bool:
 def seconds(workdir: Path) -> float:
     """What a run of many steps has spent, all its starts together; 0 of one that counts."""
     path = workdir / "goodput.json"
-    return sum(json.loads(path.read_text())["seconds"].values()) if path.exists() else 0.0
+    spent = json.loads(path.read_text())["seconds"] if path.exists() else {}
+    return sum(value for kind, value in spent.items() if kind != "dead")
 
 
 def validation(workdir: Path) -> list[tuple[int, float]]:
