@@ -30,6 +30,16 @@ def measure_once(path: Path, named: dict, function: Callable[[], dict]) -> None:
     print(json.dumps(line), flush=True)
 
 
+def seconds_spent(workdir: Path) -> float:
+    """What the starts of a run have spent, all together, without the time between them.
+
+    0 of a run without an account, such as one that counts.
+    """
+    path = workdir / "goodput.json"
+    spent = json.loads(path.read_text())["seconds"] if path.exists() else {}
+    return sum(value for kind, value in spent.items() if kind != "dead")
+
+
 def fine_tune(recipe: str, fields: dict, folder: Path, seed: int) -> dict:
     """Train a seed, or go on with it; {split: {metric: points}} of its best checkpoint.
 

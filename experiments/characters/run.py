@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from measured import read_results
+from measured import read_results, seconds_spent
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 DATA = Path(os.environ.get("FIRTH_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -112,8 +112,7 @@ def measure(work: Path, name: str, row: Row) -> dict:
     if row.counted:
         changes = {"data.heldout_store": work / "test"}
     else:
-        spent = json.loads((workdir / "goodput.json").read_text())["seconds"]
-        entry = {"seconds": round(sum(spent.values())), "samples": samples(workdir)}
+        entry = {"seconds": round(seconds_spent(workdir)), "samples": samples(workdir)}
     found = json.loads(call("evaluate", f"--workdir={workdir}", "--json", *flags(changes)))
     return {"bits": round(found["heldout/bits_per_character"], 4)} | entry
 

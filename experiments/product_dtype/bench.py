@@ -9,13 +9,17 @@ adds a line a recipe to results.jsonl beside this file.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
-import time
+import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
+from timing import in_turn, least_seconds
 
 RESULTS = Path(__file__).with_name("results.jsonl")
 RECIPES = "bert.py:mini,modernbert.py:mini,electra.py:mini,gpt2.py:tiny,lstm.py:medium"
@@ -73,13 +77,8 @@ def rates() -> dict[str, float]:
     found = {}
     for dtype in ("float32", "bfloat16"):
         x, w = jnp.ones((2048, 1024), dtype), jnp.ones((1024, 1024), dtype)
-        multiply(x, w).block_until_ready()
-        seconds = []
-        for _ in range(20):
-            began = time.perf_counter()
-            multiply(x, w).block_until_ready()
-            seconds.append(time.perf_counter() - began)
-        found[dtype] = round(2 * 2048 * 1024**2 / min(seconds) / 1e9)
+        seconds = least_seconds(lambda x=x, w=w: multiply(x, w).block_until_ready(), rounds=20)
+        found[dtype] = round(2 * 2048 * 1024**2 / seconds / 1e9)
     return found
 
 
@@ -87,14 +86,12 @@ def compare(recipe: str, rounds: int, steps: int) -> dict:
     """Milliseconds a step of both, their ratio, and the losses of the first steps."""
     sides = {dtype: side(recipe, dtype) for dtype in ("float32", "bfloat16")}
     losses = {dtype: run(3) for dtype, run in sides.items()}
-    found = {dtype: [] for dtype in sides}
-    for _ in range(rounds):
-        for dtype, run in sides.items():
-            began = time.perf_counter()
-            run(steps)
-            found[dtype].append(1000 * (time.perf_counter() - began) / steps)
-    ratios = [a / b for a, b in zip(found["float32"], found["bfloat16"], strict=True)]
-    medians = {dtype: round(statistics.median(each), 1) for dtype, each in found.items()}
+    seconds = in_turn(*(functools.partial(run, steps) for run in sides.values()), rounds)
+    ratios = [wide / narrow for wide, narrow in zip(*seconds, strict=True)]
+    medians = {
+        dtype: round(1000 * statistics.median(each) / steps, 1)
+        for dtype, each in zip(sides, seconds, strict=True)
+    }
     return {"recipe": recipe, "ms": medians, "ratio": round(statistics.median(ratios), 2)} | {
         "losses": {dtype: [round(loss, 4) for loss in each] for dtype, each in losses.items()}
     }

@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from measured import read_results
+from measured import read_results, seconds_spent
 
 from firth.training.journal import read_journal
 
@@ -174,7 +174,7 @@ def measure(args, name: str, row: Row) -> dict:
     for member in row.members or (name,):
         began = time.time()
         finished &= train(training(args, member), args.minutes)
-        spent += seconds(args.work / member) or time.time() - began
+        spent += seconds_spent(args.work / member) or time.time() - began
     entry = {"seconds": round(spent), "finished": finished, "seed": 0}
     if curve := validation(args.work / name):
         entry["validation"] = curve
@@ -213,13 +213,6 @@ def train(argv: list[str], minutes: float | None) -> bool:
     if status:
         raise SystemExit(status)
     return True
-
-
-def seconds(workdir: Path) -> float:
-    """What a run of many steps has spent, all its starts together; 0 of one that counts."""
-    path = workdir / "goodput.json"
-    spent = json.loads(path.read_text())["seconds"] if path.exists() else {}
-    return sum(value for kind, value in spent.items() if kind != "dead")
 
 
 def validation(workdir: Path) -> list[tuple[int, float]]:

@@ -11,8 +11,11 @@ import itertools
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from timing import in_turn
 
 EXPERIMENTS = Path(__file__).parents[1]
 
@@ -29,18 +32,6 @@ def benchmark(folder: str):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def in_turn(ours, other, rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of both in each round, after one of each that is not counted."""
-    found = [], []
-    for number in range(rounds + 1):
-        for run, seconds in zip((ours, other), found, strict=True):
-            began = time.perf_counter()
-            run()
-            if number:
-                seconds.append(time.perf_counter() - began)
-    return found
 
 
 def steps(recipes: tuple, rows: int, length: int, words: int, rounds: int) -> dict:

@@ -12,11 +12,11 @@ import argparse
 import json
 import math
 import re
-import time
 from collections import Counter
 from typing import NamedTuple
 
 from bench import THREADS, program_of
+from timing import least_seconds
 
 from firth.distributed.allocator import keep_freed_memory
 
@@ -116,16 +116,6 @@ def seconds_of(product: Product, rounds: int) -> float:
     dimensions = (product.contracted, product.batch)
     run = jax.jit(lambda left, right: jax.lax.dot_general(left, right, dimensions))
     return least_seconds(lambda: run(*sides).block_until_ready(), rounds)
-
-
-def least_seconds(run, rounds: int) -> float:
-    """The least seconds of a call, after two that are not counted."""
-    times = []
-    for _ in range(rounds + 2):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times[2:])
 
 
 def step_and_products(recipe, batch, length, vocab):

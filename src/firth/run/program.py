@@ -123,7 +123,9 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     static = config.objective.get("static", False)
     policy, heeding = recovery.read_policy(config), plateau.create_policy(config)
     frozen = read_freezing(config, objective.frozen, fresh).mask
-    gradient = make_gradient(model, objective, frozen, config)
+    if (dtype := config.product_dtype) not in PRODUCTS:
+        raise FirthError(f"product_dtype={dtype!r} is unknown; one of {', '.join(PRODUCTS)}")
+    gradient = products_in(dtype)(make_gradient(model, objective, frozen, config))
     gradient = over_data(gradient, objective, frozen, config, mesh)
     optimizer = optax.with_extra_args_support(optimizer)
 
@@ -187,10 +189,7 @@ def make_gradient(model, objective, frozen, config):
     the carry of the next batch, or an empty one. Among the metrics, STATISTICS has those of layers.
     """
     losses_of = bound(model, functools.partial(objective.losses, train=True), STATISTICS)
-    if (dtype := config.get("product_dtype", "float32")) not in PRODUCTS:
-        raise FirthError(f"product_dtype={dtype!r} is unknown; one of {', '.join(PRODUCTS)}")
 
-    @products_in(dtype)
     def gradient(params, batch, weights, key):
         def loss_of(params, micro, number):
             params = jax.tree.map(

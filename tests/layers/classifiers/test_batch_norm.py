@@ -1,6 +1,5 @@
 """Batch normalisation against torch's, and in a step of training."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +12,7 @@ from ml_collections import ConfigDict
 from firth import recipe
 from firth.layers import dropout
 from firth.layers.classifiers.batch_norm import STATISTICS, BatchNorm, follow
-from firth.models.model import create
+from firth.models.model import bound, concat_pooled, create
 from firth.objectives.finetune import Finetune
 from firth.run.program import make_step
 from firth.training import optim, partition
@@ -21,12 +20,13 @@ from firth.training.state import TrainState
 
 B, D = 16, 6
 ALL = np.ones(B, bool)
+NORM = BatchNorm(1e-5)  # as torch's
 RUNNING = ("running_mean", "running_variance")
 
 
-def drawn(seed: int, rows: int = B):
+def drawn(seed: int):
     """Features that differ little from row to row."""
-    return (3 + 0.1 * np.random.default_rng(seed).normal(size=(rows, D))).astype(np.float32)
+    return (3 + 0.1 * np.random.default_rng(seed).normal(size=(B, D))).astype(np.float32)
 
 
 def parameters():
@@ -38,7 +38,7 @@ def parameters():
 
 def trained(params, x, real=ALL):
     """(outputs, what the running statistics should follow) of a batch in training."""
-    made = BatchNorm().apply({"params": params}, x, real, train=True, mutable=STATISTICS)
+    made = NORM.apply({"params": params}, x, real, train=True, mutable=STATISTICS)
     return made[0], made[1][STATISTICS]
 
 
@@ -60,7 +60,7 @@ def test_outputs_gradients_and_running_statistics_are_torchs():
         params = follow(params, params, collected)
     np.testing.assert_allclose(params["running_mean"], torchs.running_mean, rtol=1e-5)
     np.testing.assert_allclose(params["running_variance"], torchs.running_var, rtol=1e-5)
-    found = BatchNorm().apply({"params": params}, drawn(7), ALL, train=False)
+    found = NORM.apply({"params": params}, drawn(7), ALL, train=False)
     expected = torchs.eval()(torch.from_numpy(drawn(7))).detach()
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -127,15 +127,8 @@ def stepped(weight=1.0, **changes):
     step = make_step(model, Finetune(), optimizer, schedule, config)
     after, measured, _ = jit(step)(before, batch)
     assert STATISTICS not in measured
-    pooled = pooled_states(model, params, tokens)
-    return params["classifier"], after.params["classifier"], pooled
-
-
-def pooled_states(model, params, tokens):
-    from firth.models.model import concat_pooled
-
-    read = nn.apply(lambda model: concat_pooled(model.encoder(tokens).last), model)
-    return np.asarray(read({"params": params}), np.float64)
+    pooled = bound(model, lambda model: concat_pooled(model.encoder(tokens).last))(params)
+    return params["classifier"], after.params["classifier"], np.asarray(pooled, np.float64)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])

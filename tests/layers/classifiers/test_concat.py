@@ -47,14 +47,10 @@ def test_what_enters_each_block_is_dropped():
     params["hidden"] = {"kernel": unit, "bias": zeros}
     params["dense"] = {"kernel": unit, "bias": zeros}
 
-    def run(rate):
-        head = ConcatClassifierHead(config(width), width, rate)
-        rngs = {"dropout": jax.random.key(0)}
-        out = head.apply({"params": params}, x, train=True, rngs=rngs, mutable=STATISTICS)[0]
-        return np.asarray(out)
-
-    out = run(0.4)
-    assert (out == 0).mean() == pytest.approx(0.1, abs=0.015)
+    rngs = {"dropout": jax.random.key(0)}
+    out, _ = head.apply({"params": params}, x, train=True, rngs=rngs, mutable=STATISTICS)
+    out = np.asarray(out)
+    assert (out == 0).mean() == pytest.approx(0.1, abs=0.01)
     assert (out[out != 0] < 0).mean() == pytest.approx(0.4, abs=0.015)
     np.testing.assert_allclose(head.apply({"params": params}, x), 1, atol=1e-4)
 

@@ -14,7 +14,6 @@ from firth.layers.dropout import rows_axis
 
 STATISTICS = "statistics"
 MOMENTUM = 0.1  # the share of a new batch in the running statistics, as in torch
-EPSILON = 1e-5
 
 
 class BatchNorm(nn.Module):
@@ -23,6 +22,8 @@ class BatchNorm(nn.Module):
     In training, both are those of the batch (of a micro-batch where gradients are accumulated);
     otherwise the running ones. Padding rows count in neither.
     """
+
+    epsilon: float
 
     @nn.compact
     def __call__(self, x_BD, real_B, *, train: bool):
@@ -40,7 +41,7 @@ class BatchNorm(nn.Module):
             unbiased_D = variance_D * count / jnp.maximum(count - 1, 1.0)
             self._collect("running_mean", mean_D, own.sum())
             self._collect("running_variance", unbiased_D, own.sum())
-        h_BD = (h_BD - mean_D) * jax.lax.rsqrt(variance_D + EPSILON)
+        h_BD = (h_BD - mean_D) * jax.lax.rsqrt(variance_D + self.epsilon)
         return (h_BD * scale_D + bias_D).astype(x_BD.dtype)
 
     def _collect(self, name: str, value_D, weight):

@@ -24,11 +24,11 @@ class ConcatClassifierHead(nn.Module):
     def __call__(self, x_BD, *, train: bool = False):
         """Logits float32 [B, C]; a regression has C = 1. A row of zeros is padding."""
         c, real_B = self.config, x_BD.any(-1)
-        x_BD = BatchNorm(name="norm")(x_BD, real_B, train=train)
+        x_BD = BatchNorm(c.norm_epsilon, name="norm")(x_BD, real_B, train=train)
         x_BD = Dropout(self.dropout)(x_BD, train=train)
         he = nn.initializers.he_normal()  # the map is followed by ReLU
         x_BD = nn.relu(dense(c, c.classifier_width, "hidden", init=he)(x_BD))
-        x_BD = BatchNorm(name="hidden_norm")(x_BD, real_B, train=train)
+        x_BD = BatchNorm(c.norm_epsilon, name="hidden_norm")(x_BD, real_B, train=train)
         x_BD = Dropout(0.1)(x_BD, train=train)
         last = dense(c, self.num_labels, "dense", init=nn.initializers.he_normal())
         return last(x_BD).astype(jnp.float32)
