@@ -5,15 +5,24 @@
 Both sides train on the same random batches with the settings of `lstm.py`: embeddings, two layers
 of LSTM with dropout on vertical edges, a softmax over 10,000 words, the whole backward pass, the
 norm of the gradient clipped, an update by plain gradient descent, and the state passed on. Both run
-in float32 in this one process, in turn, on the threads that it may use (`taskset`). Without
-dropout both begin from the same weights, and the losses after each step are printed side by side.
+in float32, in turn, each in a process of its own, on the threads that this one may use (`taskset`);
+PyTorch once more with an allocator that keeps freed memory, as `firth train` sets it. Without
+dropout all begin from the same weights, and the losses after each step are printed side by side.
 """
 
 import argparse
 import os
 import statistics
-import time
+import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from apart import Sides, answer
+
+from firth.distributed.allocator import keep_freed_memory
+
+SIDES = ("firth", "torch", "torch, memory kept")
 THREADS = len(os.sched_getaffinity(0))
 
 
@@ -91,8 +100,8 @@ def torch_side(config, initial, batches):
     return steps
 
 
-def sides(size, dropout, words):
-    """{name: steps} of both sides."""
+def side(name, size, dropout, words):
+    """A function of a number of steps that runs them and returns their losses."""
     import numpy as np
 
     from firth import recipe
@@ -119,7 +128,17 @@ def sides(size, dropout, words):
             )
         )
     initial, ours = firth_side(config, batches)
-    return {"firth": ours, "torch": torch_side(config, initial, batches)}
+    return ours if name == "firth" else torch_side(config, initial, batches)
+
+
+def serve(name, size, words, steps):
+    """Be one side: so many steps for each line of stdin, whose seconds are a line of stdout."""
+    if name != "torch":
+        keep_freed_memory()
+    losses = side(name, size, False, words)(3)
+    run = side(name, size, True, words)
+    run(2)  # compile
+    answer(lambda _: run(steps), "  ".join(f"{loss:.5f}" for loss in losses))
 
 
 def main():
@@ -128,25 +147,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=4, help="of a round")
     parser.add_argument("--words", type=int, default=10_000)
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.side:
+        return serve(args.side, args.size, args.words, args.steps)
     print(f"lstm.py:{args.size}, {args.words:,} words, {THREADS} threads")
-    losses = {name: steps(3) for name, steps in sides(args.size, False, args.words).items()}
-    for name, values in losses.items():
-        print(f"{name}, losses without dropout: " + "  ".join(f"{v:.5f}" for v in values))
-    times = {"firth": [], "torch": []}
-    both = sides(args.size, True, args.words)
-    for steps in both.values():
-        steps(2)  # compile
-    for _ in range(args.rounds):
-        for name, steps in both.items():
-            began = time.perf_counter()
-            steps(args.steps)
-            times[name].append(1000 * (time.perf_counter() - began) / args.steps)
-    ratios = [t / f for t, f in zip(times["torch"], times["firth"], strict=True)]
+    sides = Sides(__file__, SIDES, sys.argv[1:])
+    for name, losses in sides.said.items():
+        print(f"{name}, losses without dropout: {losses}")
+    times = sides.in_turn(args.rounds)
+    sides.close()
     for name, values in times.items():
-        print(f"{name}: {statistics.median(values):.1f} ms a step (from {min(values):.1f})")
-    load = os.getloadavg()[0]
-    print(f"ratio {statistics.median(ratios):.2f} (1.5 expected), load {load:.1f}")
+        steps = [1000 * seconds / args.steps for seconds in values]
+        ratios = [t / f for t, f in zip(values, times["firth"], strict=True)]
+        found = f"{statistics.median(steps):.1f} ms a step (from {min(steps):.1f})"
+        print(f"{name:<18} {found}  / firth {statistics.median(ratios):.2f}")
+    print(f"1.5 expected, load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
