@@ -124,11 +124,11 @@ def _compare(args, given: list[str], changes: list[str]):
     from firth.inference.language import dynamic, neural_cache
     from firth.inference.language.compare import compare, table
 
-    own = (*OF_MIXTURES, "models", "data", "json")
+    own = (*OF_MIXTURES, "models", "data", "json", "dtype")
     if not args.data or changes or [name for name in given if name not in own]:
         raise FirthError(
             "--models goes with --pairs FILE, or with --data STORE and, if wanted, --tune STORE, "
-            "--cache, --neural-cache, --dynamic, --window, --ends and --json"
+            "--cache, --neural-cache, --dynamic, --window, --ends, --dtype and --json"
         )
     cached = neural_cache.parse(args.neural_cache) if args.neural_cache else None
     if cached and not (cached.theta or args.tune):
@@ -145,6 +145,7 @@ def _compare(args, given: list[str], changes: list[str]):
         dynamic=dynamic.parse(args.dynamic) if args.dynamic else None,
         window=args.window,
         ends=args.ends,
+        dtype=args.dtype,
     )
     print(json.dumps([dataclasses.asdict(row) for row in rows]) if args.json else table(rows))
 
@@ -157,11 +158,11 @@ def _judge(args, given: list[str], changes: list[str]):
     from firth.progress import Progress
     from firth.storage.local import write_bytes
 
-    own = (*OF_PAIRS, "models", "json", "output", "batch_size")
+    own = (*OF_PAIRS, "models", "json", "output", "batch_size", "dtype")
     if changes or [name for name in given if name not in own]:
         raise FirthError(
             "--pairs goes with --models and, if wanted, --only, --within-word, --end, --output, "
-            "--batch-size and --json"
+            "--batch-size, --dtype and --json"
         )
     output = check_output(args.output) if args.output else None
     if output:
@@ -169,7 +170,10 @@ def _judge(args, given: list[str], changes: list[str]):
     names = short_names(args.models)
     pairs, found, scores = read_pairs(args.pairs, args.only), {}, {}
     count = sentences(pairs)
-    models = {name: load_model(source) for name, source in zip(names, args.models, strict=True)}
+    models = {
+        name: load_model(source, dtype=args.dtype)
+        for name, source in zip(names, args.models, strict=True)
+    }
     kinds = {name: kind_of(model) for name, model in models.items()}
     for option, kind, word in (("within_word", "pseudo", "masked"), ("end", "causal", "causal")):
         if getattr(args, option) and kind not in kinds.values():
@@ -177,6 +181,7 @@ def _judge(args, given: list[str], changes: list[str]):
                 f"--{option.replace('_', '-')} is for {word} models, and --models has none"
             )
     for name, model in models.items():
+        say_dtype(model)
         within_word = args.within_word and kinds[name] == "pseudo"
         bar = Progress(count, 0, name)
         try:
@@ -220,8 +225,7 @@ def _measure_file(args, parser):
     output = check_output(args.output) if args.output else None
     kind = output_format(args.output, rows) if args.output else "jsonl"
     classifier = load_classifier(args.model, args.dtype, rows.size, args.task)
-    if classifier.encoder:
-        say_dtype(classifier.encoder)
+    say_dtype(classifier.encoder)
     threshold = checked_threshold(classifier, args.threshold)
     gold, parts = Gold(classifier, label, rows), []
     layout = Layout(kind, rows, classifier.labels, threshold)

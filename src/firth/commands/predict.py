@@ -60,8 +60,7 @@ def main(argv: list[str]) -> int:
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
     classifier = load_classifier(args.model, args.dtype, rows.size, args.task)
-    if classifier.encoder:
-        say_dtype(classifier.encoder)
+    say_dtype(classifier.encoder)
     threshold = checked_threshold(classifier, args.threshold)
     layout = Layout(kind, rows, classifier.labels, threshold)
     total = rows.count(layout.check)

@@ -53,8 +53,7 @@ def main(argv: list[str]) -> int:
     find_format(output)
     total = count_lines(args.input)
     encoder = load_any(args.model, dtype=args.dtype, heads=False)
-    if args.dtype:
-        say_dtype(encoder)
+    say_dtype(encoder)
     every = range(encoder.saved.spec["num_layers"] + 1)
     layers = args.layers or ([-1] if args.mix is None else [*every])
     mix = () if args.mix is None else args.mix or (0.0,) * len(layers)

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from firth.commands.arguments import (
     STREAM,
     Parser,
+    add_dtype,
     add_errors,
     add_model,
     ascii_only,
     check_output,
     positive,
+    say_dtype,
 )
 from firth.errors import FirthError
 from firth.inference.inputs import count_lines, read_plain_lines
@@ -49,14 +51,16 @@ def main(argv: list[str]) -> int:
         default=BATCH_SIZE,
         help=f"rows of 32 tokens at a time ({BATCH_SIZE})",
     )
+    add_dtype(parser)
     add_errors(parser)
     args = parser.parse_args(argv)
     output = args.output
     if output != STREAM:
         output = check_output(output, args.input)
     rows = count_lines(args.input)
-    encoder = load_model(args.model)
+    encoder = load_model(args.model, dtype=args.dtype)
     kind = kind_of(encoder)
+    say_dtype(encoder)
     lines, total, count = [], 0.0, 0
     escape = output == STREAM and ascii_only()
     bar = Progress(rows, 0, "score", quiet=rows is None)

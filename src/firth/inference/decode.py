@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.inference.sampling import choose, likeliest
-from firth.models.model import is_stateful
+from firth.models.model import bound, is_stateful
 
 SHORTEST = 16  # prompts are padded to a power of two, at least this one, so that few shapes compile
 STEP = 64  # the cache's room for new tokens is a multiple of this
@@ -98,7 +98,7 @@ def _prefill(model, params, tokens_BP, lengths_B, capacity):
         last_BPD, cache = body.extend(tokens_BP, positions, visible, body.empty_cache(B, P), 0)
         return last_BPD, _widened(cache, capacity)
 
-    last_BPD, cache = model.apply({"params": params}, method=prefill)
+    last_BPD, cache = bound(model, prefill)(params)
     return last_BPD[jnp.arange(B), lengths_B - 1], cache
 
 
@@ -128,7 +128,7 @@ def _decode_steps(model, params, state, fixed, draw, open_B, generated, steps, *
         def next_logits(model):
             return model.lm(hidden_BD[:, None])[:, 0, : len(fixed["listed"])]
 
-        logits_BV = model.apply({"params": params}, method=next_logits)
+        logits_BV = bound(model, next_logits)(params)
         logits_BV = jnp.where(fixed["listed"], logits_BV, -jnp.inf)
         if draw:
             keys_B = jax.vmap(jax.random.fold_in, in_axes=(0, None))(fixed["keys"], count)
@@ -151,7 +151,7 @@ def _decode_steps(model, params, state, fixed, draw, open_B, generated, steps, *
                 token_B[:, None], positions_B1, visible_BC[:, None], cache, slot
             )
 
-        last_B1D, new_cache = model.apply({"params": params}, method=extend)
+        last_B1D, new_cache = bound(model, extend)(params)
         return i + 1, out_BT, open_B, last_B1D[:, 0], new_cache
 
     def unfinished(carry):

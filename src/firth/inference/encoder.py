@@ -12,11 +12,10 @@ import numpy as np
 
 from firth.errors import FirthError
 from firth.inference.batching import pad_rows
-from firth.inference.execution.bfloat16 import narrow_kernels
 from firth.inference.execution.program import Program, identity
 from firth.inference.inputs import Text, check_direction
 from firth.models.heads import find_head
-from firth.models.model import family, longest, parameter_count
+from firth.models.model import bound, family, longest, parameter_count
 from firth.registry import resolve
 from firth.tokenizers.special_tokens import Template, build_template, truncation
 from firth.weights.read import Saved, read_model
@@ -65,7 +64,8 @@ def load(
 
     Args:
       source: a published directory, a Firth directory, a workdir, "hf:org/name" or "minilm".
-      dtype: of the computation, "float32" (default) or "bfloat16".
+      dtype: of the computation, "float32" (default) or "bfloat16"; on a CPU bfloat16 is that of the
+        products with parameters alone.
       heads: compute the logits of all heads (True), of none (False), or of the named ones.
       task: of a model of several tasks, the one whose head is the classifier.
 
@@ -95,11 +95,12 @@ class Encoder:
         self.saved = saved
         self.tokenizer = saved.tokenizer()
         self.max_length = longest(saved.spec)
-        self.model = saved.model(heads, dtype=dtype or "float32")
+        # A CPU gains by products in bfloat16, and loses by anything else in it.
+        on_cpu, dtype = jax.default_backend() == "cpu", dtype or "float32"
+        whole, products = ("float32", dtype) if on_cpu else (dtype, "float32")
+        self.model = saved.model(heads, dtype=whole).clone(products=products)
         parts = [name for name in ("encoder", *heads) if name in saved.params]
         self.params = jax.device_put({name: saved.params[name] for name in parts})
-        if dtype == "bfloat16" and jax.default_backend() == "cpu":
-            self.params = jax.jit(narrow_kernels)(self.params)
         self._programs = {}
 
     def __repr__(self):
@@ -127,9 +128,10 @@ class Encoder:
         return build_template(family(self.saved.spec["family"]).SPECIAL_TOKENS, self.tokenizer)
 
     def _forward(self, params, tokens_BL, segments_BL, mask_BL, attentions):
-        out, logits = self.model.apply(
-            {"params": params}, tokens_BL, segments_BL, mask_BL, attentions=attentions
-        )
+        def read(model, *batch):
+            return model(*batch, attentions=attentions)
+
+        out, logits = bound(self.model, read)(params, tokens_BL, segments_BL, mask_BL)
         # The batch axis comes first in every array, so that chunks concatenate alike.
         arrays = {"hidden": out.hidden.swapaxes(0, 1), "logits": logits}
         if out.pooled is not None:

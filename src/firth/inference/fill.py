@@ -15,6 +15,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.inference.batching import pad_rows
 from firth.inference.inputs import Text
+from firth.models.model import bound
 
 if TYPE_CHECKING:
     from firth.inference.encoder import Encoder
@@ -188,14 +189,14 @@ def _encode(model, params, tokens_BL, segments_BL, mask_BL):
     def last(model, *batch):
         return model.encoder(*batch).last
 
-    return model.apply({"params": params}, tokens_BL, segments_BL, mask_BL, method=last)
+    return bound(model, last)(params, tokens_BL, segments_BL, mask_BL)
 
 
 @functools.partial(jax.jit, static_argnames=("model", "restricted", "top"))
 def _choose(model, params, last_BLD, index_K2, listed_V, *, restricted, top):
     """Probabilities float32 [K, top] and ids [K, top]; only the masks go through the head."""
     hidden_KD = last_BLD[index_K2[:, 0], index_K2[:, 1]]
-    logits_KV = model.apply({"params": params}, hidden_KD[None], method="mlm")[0]
+    logits_KV = bound(model, type(model).mlm)(params, hidden_KD[None])[0]
     open_KV = jnp.where(listed_V, logits_KV, -jnp.inf)
     best, ids = jax.lax.top_k(open_KV, top)
     whole = jax.nn.logsumexp(open_KV if restricted else logits_KV, axis=1, keepdims=True)

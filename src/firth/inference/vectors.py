@@ -14,7 +14,7 @@ import numpy as np
 from firth.errors import FirthError
 from firth.inference.batching import batch_tokens, computed, repeat_first, token_batches
 from firth.inference.inputs import Text
-from firth.models.model import last_real
+from firth.models.model import bound, last_real
 
 SORTED_BATCHES = {"none": 8, "cls": 64, "mean": 64}  # batch_size times this are sorted at a time
 SMALLEST = 1e-12  # the least norm to divide by
@@ -132,9 +132,10 @@ def _vectors(encoder, lines, pooling, batch_size, max_length) -> Iterator[Vector
 
 def _selector(encoder, pooling: Pooling):
     """(params, tokens, segments, mask) -> vectors float32 [B, n, D], or [B, L, n, D]."""
+    read = bound(encoder.model, lambda model, *batch: model(*batch))
 
     def select(params, tokens_BL, segments_BL, mask_BL):
-        out, _ = encoder.model.apply({"params": params}, tokens_BL, segments_BL, mask_BL)
+        out, _ = read(params, tokens_BL, segments_BL, mask_BL)
         hidden_BLnD = jnp.stack([out.hidden[i] for i in pooling.layers], 2).astype(jnp.float32)
         if pooling.mix:
             hidden_BLnD = jnp.einsum("BLnD,n->BLD", hidden_BLnD, pooling.shares)[:, :, None]

@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from firth import registry
 from firth.errors import FirthError
+from firth.layers.affine import products_in
 from firth.models import FAMILIES
 from firth.models.heads import classifies_pooled, find_head, key_of
 from firth.training.efficient.lora import KEY, merge
@@ -46,7 +47,8 @@ class Model(nn.Module):
 
     Objectives, tasks, extraction and exchange see only this interface. Two kinds of pretraining
     need a second model, with parameters under its role: a `generator`, trained beside this one
-    (`tied`: on this one's embeddings), or a frozen `teacher`.
+    (`tied`: on this one's embeddings), or a frozen `teacher`. `products` is what a `bound` function
+    multiplies float32 arrays in (see `layers.affine.products_in`).
     """
 
     encoder: nn.Module
@@ -58,6 +60,7 @@ class Model(nn.Module):
     teacher: "Model | None" = None
     tasks: tuple[tuple[str, int], ...] = ()  # names and outputs of the classifiers of `tasks`
     scores_against: int = 0  # width of the MLM head's word table; 0: that of the encoder's own
+    products: str = "float32"
 
     def setup(self):
         """Build the heads; each is an attribute, so that objectives may call it."""
@@ -169,7 +172,7 @@ def last_real(mask_BL):
     return jnp.where(mask_BL, jnp.arange(mask_BL.shape[1]), 0).max(1)
 
 
-def bound(model: nn.Module, function, mutable=False):
+def bound(model: Model, function, mutable=False):
     """Turn a function of a bound model and *args into a pure one: (params, *args, rngs=).
 
     Objectives use a model as an object; the step and the evaluation differentiate and jit it. The
@@ -178,9 +181,10 @@ def bound(model: nn.Module, function, mutable=False):
     """
 
     def call(params, *args, rngs=None):
-        return nn.apply(function, model, mutable=mutable)(
-            {"params": merge(params)}, *args, rngs=rngs
-        )
+        with products_in(model.products):
+            return nn.apply(function, model, mutable=mutable)(
+                {"params": merge(params)}, *args, rngs=rngs
+            )
 
     return call
 

@@ -14,7 +14,7 @@ import optax
 from jax.sharding import NamedSharding
 
 from firth.errors import FirthError
-from firth.layers.affine import PRODUCTS, products_in
+from firth.layers.affine import PRODUCTS
 from firth.layers.classifiers.batch_norm import STATISTICS, follow
 from firth.models.model import bound
 from firth.run.reduction import compiler_options, over_data
@@ -125,7 +125,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     frozen = read_freezing(config, objective.frozen, fresh).mask
     if (dtype := config.product_dtype) not in PRODUCTS:
         raise FirthError(f"product_dtype={dtype!r} is unknown; one of {', '.join(PRODUCTS)}")
-    gradient = products_in(dtype)(make_gradient(model, objective, frozen, config))
+    gradient = make_gradient(model.clone(products=dtype), objective, frozen, config)
     gradient = over_data(gradient, objective, frozen, config, mesh)
     optimizer = optax.with_extra_args_support(optimizer)
 

@@ -206,3 +206,13 @@ def test_a_model_without_memory_cannot_adapt(place, capsys):
         assert f"{name} needs a model with memory" in capsys.readouterr().err
     with pytest.raises(FirthError, match="length=0"):
         Dynamic(0.1, length=0)
+
+
+def test_a_dtype_reaches_the_networks_of_a_mixture(place, capsys):
+    losses = []
+    for dtype in ("float32", "bfloat16"):
+        argv = ["evaluate", f"--models={place}/rnn", f"--data={place}/store", "--json"]
+        assert cli.main([*argv, f"--dtype={dtype}"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        losses.append(row["measures"]["lm_loss"])
+    assert 1e-6 < abs(losses[0] - losses[1]) < 0.01

@@ -108,9 +108,12 @@ class ElmoEncoder(Encoder):
 
     def _go_on(self, params, tokens, mask_BL, *memory):
         names = self.model.encoder.empty_memory(0)
-        encode = functools.partial(self.model.apply, method=lambda m, *a, **o: m.encoder(*a, **o))
         before = dict(zip(names, memory, strict=True))
-        out = encode({"params": params}, tokens, None, mask_BL, memory=before)
+
+        def encode(model, *batch):
+            return model.encoder(*batch, memory=before)
+
+        out = bound(self.model, encode)(params, tokens, None, mask_BL)
         return out.hidden.astype(np.float32), *(out.memory[name] for name in names)
 
     def _checked(self, tokens, segments, mask):

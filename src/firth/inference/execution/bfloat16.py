@@ -1,59 +1,14 @@
-"""bfloat16 on CPUs: XLA multiplies fast there only where the product itself is float32.
+"""Whether products in bfloat16 are faster on this CPU."""
 
-A product of bfloat16 arrays that is bfloat16 too runs on converted copies, slower than in float32.
-"""
-
-import functools
 import time
-from collections.abc import Callable
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from firth.inference.encoder import Encoder
+
 FASTER = 1.05  # the least ratio of rates that counts as faster
 TOKENS = 1024  # of the products that are timed
-
-
-def wide_products(function: Callable) -> Callable:
-    """The function, traced with float32 products in the dense layers of a bfloat16 model on a CPU.
-
-    The sum with the bias is float32, too; then the layer's output is rounded as in any bfloat16
-    model. On other platforms, and in models of another dtype, the function stays as it is.
-    """
-
-    @functools.wraps(function)
-    def traced(*args):
-        if jax.default_backend() != "cpu":
-            return function(*args)
-        with nn.intercept_methods(_widen):
-            return function(*args)
-
-    return traced
-
-
-def _widen(method, args, kwargs, context):
-    layer = context.module
-    narrow = isinstance(layer, nn.Dense) and jnp.dtype(layer.dtype or "float32") == jnp.bfloat16
-    if not narrow or context.method_name != "__call__" or layer.is_initializing():
-        return method(*args, **kwargs)
-    x, kernel = args[0].astype(jnp.bfloat16), layer.get_variable("params", "kernel")
-    out = jnp.matmul(x, kernel.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
-    if layer.use_bias:
-        out += layer.get_variable("params", "bias")
-    return out.astype(jnp.bfloat16)
-
-
-def narrow_kernels(params):
-    """The parameters of a bfloat16 model with the kernels of its dense layers in bfloat16.
-
-    Every use rounds them so. Without this a CPU does it again for every batch.
-    """
-
-    def narrow(path, leaf):
-        return leaf.astype(jnp.bfloat16) if path[-1].key == "kernel" else leaf
-
-    return jax.tree_util.tree_map_with_path(narrow, params)
 
 
 def product_rates(width: int, features: int, rounds: int = 7) -> dict[str, float]:
@@ -72,11 +27,15 @@ def product_rates(width: int, features: int, rounds: int = 7) -> dict[str, float
 
 
 def not_faster(encoder) -> str | None:
-    """What to tell who asked for bfloat16 on a CPU that is no faster with it; None elsewhere."""
-    config = encoder.model.encoder.config
-    if config.dtype != "bfloat16" or jax.default_backend() != "cpu":
+    """What to tell who asked for bfloat16 on a CPU that is no faster with it; None elsewhere.
+
+    Whatever is no `Encoder`, such as counted n-grams, computes nothing in bfloat16.
+    """
+    if not isinstance(encoder, Encoder) or encoder.model.products != "bfloat16":
         return None
-    rates = product_rates(config.hidden_size, config.intermediate_size)
+    config = encoder.model.encoder.config
+    width = config.hidden_size
+    rates = product_rates(width, getattr(config, "intermediate_size", 4 * width))
     if rates["bfloat16"] >= FASTER * rates["float32"]:
         return None
     return (

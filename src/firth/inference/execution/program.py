@@ -14,7 +14,6 @@ import jaxlib
 from jax.experimental.compilation_cache import compilation_cache
 
 from firth.inference.execution import kept
-from firth.inference.execution.bfloat16 import wide_products
 
 COMPILERS = "XLA_FLAGS", "LIBTPU_INIT_ARGS"  # variables that change what is compiled
 
@@ -27,7 +26,7 @@ class Program:
 
     def __init__(self, function: Callable, identity: str | None):
         """`identity` names all that the function depends on; None keeps its programs off disk."""
-        self._jitted = jax.jit(wide_products(function))
+        self._jitted = jax.jit(function)
         self._identity = identity
         self._compiled = {}
         self.read = self.made = 0  # programs from disk, and those that were compiled

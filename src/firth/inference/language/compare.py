@@ -64,6 +64,7 @@ def compare(
     dynamic: dynamically.Dynamic | None = None,
     window: int = 128,
     ends: str = "sentence",
+    dtype: str | None = None,
 ) -> list[Row]:
     """Measure models on a store: one by one, in every pair with a model, and all together.
 
@@ -78,6 +79,7 @@ def compare(
       dynamic: adds each such model a second time, as it goes on learning from the text.
       window: tokens that a neural model reads at once; see `score_stream`.
       ends: what the end token ends, "sentence" or "document".
+      dtype: of the computation of neural models; see `firth.load`.
 
     All models must have the tokenizer of the stores. Where a masked or a permutation model is among
     them, the ends of texts count for none, since such a model does not predict them. A masked model
@@ -89,7 +91,7 @@ def compare(
     names = short_names(sources)
     stores = [open_store(path) for path in (data, tuned_on) if path]
     tokenizer = stores[0].tokenizer()
-    models = [load_model(source) for source in sources]
+    models = [load_model(source, dtype=dtype) for source in sources]
     for place, own in [(store.path, store.tokenizer()) for store in stores] + [
         (source, tokenizer_of(model)) for source, model in zip(sources, models, strict=True)
     ]:
