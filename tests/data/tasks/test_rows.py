@@ -81,7 +81,12 @@ def test_undecodable_bytes_may_be_replaced(tmp_path):
         ("a.txt", "a\nb\tc\n", {}, r"a\.txt:2: 2 texts between tabs, expected 1, as in line 1"),
         ("a.txt", "a\tb\nc\n", {}, r"a\.txt:2: 1 texts between tabs, expected 2, as in line 1"),
         ("a.txt", "a\tb\tc\n", {}, r"a\.txt:1: 3 texts between tabs, expected one or two"),
-        ("a.txt", "a\n", {"texts": ["text"]}, "is plain text and has no columns; leave --text out"),
+        (
+            "a.txt",
+            "a\n",
+            {"texts": ["text"]},
+            "has no columns, but --text reads text; give a .jsonl, .csv or",
+        ),
         ("a.csv", "text,n\na,1\nb\n", {}, r"a\.csv:3: row has 1 columns, expected 2 \('text', 'n'"),
         ("a.csv", "text,n,n\na,1,2\n", {}, r"a\.csv:1: several columns are called 'n'"),
         ("a.csv", "x,y\na,1\n", {}, r"a\.csv:1: no column is known to hold texts; there are: 'x'"),

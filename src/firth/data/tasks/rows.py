@@ -92,7 +92,10 @@ class Rows:
         line, fields = first
         self.columns = tuple(fields)
         if self.format == "txt" and texts:
-            raise FirthError(f"{self.name} is plain text and has no columns; leave {option} out")
+            raise FirthError(
+                f"{self.name} is plain text and has no columns, but {option} reads "
+                f"{' and '.join(texts)}; give a .jsonl, .csv or .tsv file, or leave {option} out"
+            )
         if len(texts) > 2:
             raise FirthError(f"{option}={','.join(texts)}: expected one column, or two for pairs")
         at = f"{self.name}:{line if self.format == 'jsonl' else 1}"  # a table's header is there
