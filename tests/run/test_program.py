@@ -42,6 +42,8 @@ CONFIG = dict(
 class Vectors(nn.Module):
     """Two parameters, random at first."""
 
+    products: str = "float32"  # as every `Model` has it
+
     def setup(self):
         self.left, self.right = (
             self.param(f"{name}_scale", nn.initializers.normal(1.0), (WIDTH,))
