@@ -128,10 +128,8 @@ class Encoder:
         return build_template(family(self.saved.spec["family"]).SPECIAL_TOKENS, self.tokenizer)
 
     def _forward(self, params, tokens_BL, segments_BL, mask_BL, attentions):
-        def read(model, *batch):
-            return model(*batch, attentions=attentions)
-
-        out, logits = bound(self.model, read)(params, tokens_BL, segments_BL, mask_BL)
+        read = bound(self.model, lambda model, *batch: model(*batch, attentions=attentions))
+        out, logits = read(params, tokens_BL, segments_BL, mask_BL)
         # The batch axis comes first in every array, so that chunks concatenate alike.
         arrays = {"hidden": out.hidden.swapaxes(0, 1), "logits": logits}
         if out.pooled is not None:
