@@ -190,11 +190,18 @@ def lm_run(work: Path, name: str, recipe: str, store: str, fields: dict) -> dict
     """Train a language model on a store; its perplexity of the held-out part."""
     fields = LM | {"data.store": work / store, "curves": False} | fields
     call("train", f"--config={recipe}", f"--workdir={work / name}", *flags(fields))
-    # In few streams: a model that is trained without a pause begins badly where it has no state.
+    return heldout(work / name)
+
+
+def heldout(workdir: Path) -> dict:
+    """The perplexity of the held-out part, and the steps before it.
+
+    In few streams: a model that is trained without a pause begins badly where it has no state.
+    """
     rows = ("--config.eval.batch_size=8", "--config.eval.batches=1000")
-    found = call("evaluate", f"--workdir={work / name}", "--json", *rows)
+    found = call("evaluate", f"--workdir={workdir}", "--json", *rows)
     measured = json.loads(found)["heldout/lm_loss"]
-    return {"perplexity": round(float(np.exp(measured)), 1), "step": read_model(work / name).step}
+    return {"perplexity": round(float(np.exp(measured)), 1), "step": read_model(workdir).step}
 
 
 def classifier(work: Path, body: str, labels: int, seed: int) -> dict:
