@@ -4,10 +4,12 @@
 
 It selects the text (text.py), makes a store for each kind of tokenizer, trains or counts each
 model, scores it on BabyLM's filtered BLiMP and on its supplement, and prints the table (table.py).
-What is done already is not done again: kill the command at any time and start it again.
+A line of each score goes to results.jsonl beside this file. What is done already is not done
+again: kill the command at any time and start it again.
 """
 
 import argparse
+import functools
 import json
 import os
 import subprocess
@@ -15,10 +17,17 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import table
 import text
+from measured import measure_once
+from options import some_of
 
+RESULTS = Path(__file__).with_name("results.jsonl")
 VOCABULARY = 8192
+MOST_EPOCHS = 10  # of BabyLM's rules
+MASKED = ("bert", "roberta", "modernbert", "modernbert-tiny", "untrained")
 
 
 class Model(NamedTuple):
@@ -71,21 +80,28 @@ def prepare(work: Path, kind: str) -> Path:
     return store
 
 
-def train(name: str, work: Path, store: Path, epochs: float, steps: int | None) -> None:
-    """Train to the end, from the newest checkpoint if there is one."""
+def train(name: str, work: Path, store: Path, epochs: float | None, dtype: str) -> dict:
+    """Train to the end, from the newest checkpoint if there is one; {"steps": ...}, or {}.
+
+    A neural model has the steps of its recipe, at most ten epochs, or those of `epochs`.
+    """
     from firth.data.corpus.store import open_store
     from firth.recipe import read_recipe
 
+    recipe, data = MODELS[name].recipe, f"--config.data.store={store}"
+    if recipe.startswith("ngram.py"):
+        if not (work / name / "ngram.safetensors").exists():
+            firth("train", f"--config={recipe}", f"--workdir={work / name}", data)
+        return {}
     tokens = len(open_store(store).tokens)
-    if (work / name / "ngram.safetensors").exists():
-        return
-    recipe = MODELS[name].recipe.format(tokens=tokens)
-    fields = [f"--config.data.store={store}"]
-    if not recipe.startswith("ngram.py"):
-        config = read_recipe(recipe)
-        own = int(epochs * tokens / (config.batch_size * config.data.length))
-        fields += [f"--config.steps={steps or own}", "--config.curves=False"]
-    firth("train", f"--config={recipe}", f"--workdir={work / name}", *fields)
+    recipe = recipe.format(tokens=tokens)
+    config = read_recipe(recipe)
+    epoch = tokens / (config.batch_size * config.data.length)
+    steps = int(epochs * epoch if epochs else min(config.steps, MOST_EPOCHS * epoch))
+    fields = {"steps": steps, "product_dtype": dtype, "curves": False}
+    given = [f"--config.{field}={value}" for field, value in fields.items()]
+    firth("train", f"--config={recipe}", f"--workdir={work / name}", data, *given)
+    return {"steps": steps, "dtype": dtype}
 
 
 def untrained(directory: Path, tokenizer: Path) -> None:
@@ -105,13 +121,12 @@ def untrained(directory: Path, tokenizer: Path) -> None:
     write_firth(directory, saved)
 
 
-def evaluate(name: str, work: Path, blimp: Path, options: list[str]) -> None:
-    """Score a model on each set, once."""
-    for which, argv in SETS.items():
-        output = work / f"{name}-{which}.json"
-        if not output.exists():
-            given = [option.format(blimp) for option in argv]
-            firth("evaluate", f"--models={work / name}", *given, *options, f"--output={output}")
+def evaluate(name: str, which: str, work: Path, blimp: Path, options: list[str]) -> dict:
+    """The shares of a model on a set: of all pairs, of phenomena and of paradigms."""
+    output = work / f"{name}-{which}.json"
+    given = [option.format(blimp) for option in SETS[which]]
+    firth("evaluate", f"--models={work / name}", *given, *options, f"--output={output}")
+    return next(iter(json.loads(output.read_text()).values()))
 
 
 def main():
@@ -119,32 +134,33 @@ def main():
     add = parser.add_argument
     add("--data", type=Path, default=Path("../shared/data"))
     add("--work", type=Path, default=Path("runs/pairs"))
-    add("--models", default=",".join(MODELS), help=", ".join(MODELS))
-    add("--epochs", type=float, default=10, help="of the neural models, at most 10")
-    add("--steps", type=int, help="instead of epochs")
+    add("--models", type=some_of(MODELS), default=list(MODELS))
+    add("--epochs", type=float, help="of the neural models, at most 10 (as many as the recipe has)")
+    add("--dtype", default="float32", help="of products: bfloat16 is faster on some CPUs")
     add("--within-word", action="store_true", help="as `firth evaluate --within-word`")
+    add("--results", type=Path, default=RESULTS)
     args = parser.parse_args()
-    if not 0 < args.epochs <= 10:
-        parser.error("--epochs: expected more than 0 and at most 10")
-    names = args.models.split(",")
-    if unknown := set(names) - set(MODELS):
-        parser.error(f"--models: {min(unknown)} is unknown; choose from {', '.join(MODELS)}")
+    if args.epochs is not None and not 0 < args.epochs <= MOST_EPOCHS:
+        parser.error(f"--epochs: expected more than 0 and at most {MOST_EPOCHS}")
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     work = args.work.resolve()
     if not (work / "text.jsonl").exists():
         counts = text.write(args.data, work / "text.jsonl")
         (work / "counts.json").write_text(json.dumps(counts) + "\n")
-    for name in names:
+    for name in args.models:
         model = MODELS[name]
         store = prepare(work, model.tokenizer)
+        named = {"model": name, "within_word": args.within_word and name in MASKED}
         if model.recipe:
-            train(name, work, store, args.epochs, args.steps)
+            named |= train(name, work, store, args.epochs, args.dtype)
         elif not (work / name).exists():
             untrained(work / name, work / f"tokenizer-{model.tokenizer}")
-        masked = name in ("bert", "roberta", "modernbert", "modernbert-tiny", "untrained")
-        options = ["--within-word"] if args.within_word and masked else []
-        evaluate(name, work, (args.data / "blimp").resolve(), options)
-    print("\n".join(table.lines(work, names)))
+        options = ["--within-word"] if named["within_word"] else []
+        options += [f"--dtype={args.dtype}"]
+        for which in SETS:
+            score = functools.partial(evaluate, name, which, work, args.data / "blimp", options)
+            measure_once(args.results, named | {"set": which}, score)
+    print("\n".join(table.lines(args.results, args.models)))
 
 
 if __name__ == "__main__":

