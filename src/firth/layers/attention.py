@@ -1,6 +1,6 @@
 """Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2).
 
-B batch, L query length, M key length, H heads, K head width, D model width.
+B batch, L query length, M key length, P places, H heads, K head width, D model width.
 """
 
 import functools
@@ -37,6 +37,17 @@ def places(mask_BL):
         return place_L
     before_BL = jnp.pad(mask_BL, ((0, 0), (1, 0)))[:, :-1]
     return place_L - jax.lax.cummax(jnp.where(mask_BL != before_BL, place_L, 0), axis=1)
+
+
+def gather(x_BL, places_BP):
+    """Values of [B, L, ...] at places of each row: [B, P, ...]."""
+    index = places_BP.reshape(places_BP.shape + (1,) * (x_BL.ndim - 2))
+    return jnp.take_along_axis(x_BL, index, axis=1)
+
+
+def bias_at(bias, at_BP):
+    """What a bias [B, 1, 1 or M, M] adds to the scores of queries at some places alone."""
+    return bias if bias.shape[2] == 1 else gather(bias[:, 0], at_BP)[:, None]
 
 
 def attend(scores_BHLM, v_BMHK, dropout: Dropout, *, train: bool):
@@ -231,19 +242,23 @@ class MultiHeadAttention(nn.Module):
     kernels: str = "plain"  # "cudnn": those of `layers.cudnn` on NVIDIA GPUs
 
     @nn.compact
-    def __call__(self, x_BLD, bias, *, train: bool):
+    def __call__(self, x_BLD, bias, *, train: bool, at_BP=None):
         """Attend from every position of `x_BLD` to every position that `bias` allows.
 
         Args:
           x_BLD: hidden states.
           bias: float, broadcastable to [B, H, L, M]; added to the scores.
           train: whether to apply dropout.
+          at_BP: int, the places that queries are of; None: all. Kernels know all alone.
 
         Returns:
-          The output [B, L, D] and the attention probabilities before dropout [B, H, L, M].
+          The output [B, L, D] and the attention probabilities before dropout [B, H, L, M], with P
+          places instead of L where there is `at_BP`.
         """
-        B, L, D = x_BLD.shape
+        B, M, D = x_BLD.shape
         H, K = self.num_heads, D // self.num_heads
+        queries_BLD = x_BLD if at_BP is None else gather(x_BLD, at_BP)
+        bias = bias if at_BP is None else bias_at(bias, at_BP)
 
         def project(name, x):
             return nn.Dense(
@@ -254,9 +269,9 @@ class MultiHeadAttention(nn.Module):
                 name=name,
             )(x)
 
-        q_BLHK = project("query", x_BLD).reshape(B, L, H, K)
-        k_BMHK = project("key", x_BLD).reshape(B, L, H, K)
-        v_BMHK = project("value", x_BLD).reshape(B, L, H, K)
+        q_BLHK = project("query", queries_BLD).reshape(B, -1, H, K)
+        k_BMHK = project("key", x_BLD).reshape(B, M, H, K)
+        v_BMHK = project("value", x_BLD).reshape(B, M, H, K)
         q_BLHK *= K**-0.5  # the scale goes on the smaller operand
         dropout = Dropout(self.dropout)
         out_BLHK, probs_BHLM = attend_heads(
@@ -266,7 +281,7 @@ class MultiHeadAttention(nn.Module):
             bias,
             dropout,
             train=train,
-            fuse=self.fused,
-            kernels=self.kernels,
+            fuse=self.fused and at_BP is None,
+            kernels=self.kernels if at_BP is None else "plain",
         )
-        return project("output", out_BLHK.reshape(B, L, D)), probs_BHLM
+        return project("output", out_BLHK.reshape(B, -1, D)), probs_BHLM

@@ -1,6 +1,6 @@
 """The post-norm Transformer encoder stack (Vaswani et al. 2017; Devlin et al. 2019).
 
-B batch, L length, D model width, N layers, H heads.
+B batch, L length, P places, D model width, N layers, H heads.
 """
 
 import functools
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from firth.errors import FirthError
 from firth.layers import cudnn
 from firth.layers.affine import dot_general
-from firth.layers.attention import RESIDUALS, MultiHeadAttention, check_cudnn
+from firth.layers.attention import RESIDUALS, MultiHeadAttention, check_cudnn, gather
 from firth.layers.dropout import Dropout
 
 log = logging.getLogger("firth")
@@ -159,8 +159,11 @@ class Block(nn.Module):
     config: object
 
     @nn.compact
-    def __call__(self, x_BLD, bias, train: bool, attentions: bool):
-        """Return the new hidden states and what the stack collects: (hidden, probabilities)."""
+    def __call__(self, x_BLD, bias, train: bool, attentions: bool, at_BP=None):
+        """Return the new hidden states and what the stack collects: (hidden, probabilities).
+
+        With `at_BP` it is computed at these places alone, [B, P, D], and nothing is collected.
+        """
         c = self.config
         attention = MultiHeadAttention(
             c.num_heads,
@@ -172,12 +175,15 @@ class Block(nn.Module):
             name="attention",
         )
         drop = Dropout(c.dropout)
-        out_BLD, probs_BHLM = attention(x_BLD, bias, train=train)
+        out_BLD, probs_BHLM = attention(x_BLD, bias, train=train, at_BP=at_BP)
+        x_BLD = x_BLD if at_BP is None else gather(x_BLD, at_BP)
         out_BLD = drop(out_BLD, train=train and c.attention_output_dropout)
         x_BLD = layer_norm(c, "attention_norm")(x_BLD + out_BLD)
         h_BLF = ACTIVATIONS[c.activation](dense(c, c.intermediate_size, "mlp_in")(x_BLD))
         out_BLD = dense(c, c.hidden_size, "mlp_out")(h_BLF)
         x_BLD = layer_norm(c, "mlp_norm")(x_BLD + drop(out_BLD, train=train))
+        if at_BP is not None:
+            return x_BLD, (None, None)
         return x_BLD, (x_BLD, probs_BHLM if attentions else None)
 
 
@@ -244,7 +250,8 @@ def in_turn(layers: list[nn.Module], x, context, train: bool, attentions: bool, 
         x, out = layer(x, context, train, attentions, *own)
         collected.append(out)
     hidden, probs, *rest = zip(*collected, strict=True)
-    return x, jnp.stack(hidden), jnp.stack(probs) if attentions else None, *rest
+    hidden = None if hidden[-1] is None else jnp.stack(hidden)  # the last layer may collect nothing
+    return x, hidden, jnp.stack(probs) if attentions else None, *rest
 
 
 class Stack(nn.Module):
@@ -253,9 +260,17 @@ class Stack(nn.Module):
     config: object
 
     @nn.compact
-    def __call__(self, x_BLD, bias, *, train: bool, attentions: bool):
+    def __call__(self, x_BLD, bias, *, train: bool, attentions: bool, at_BP=None):
         """Return the last hidden states [B,L,D], all N of them [N,B,L,D], and probabilities.
 
-        Probabilities are [N, B, H, L, L], or None unless `attentions`.
+        Probabilities are [N, B, H, L, L], or None unless `attentions`. With `at_BP` the last hidden
+        states are those at these places alone, [B, P, D], and the rest is None.
         """
-        return run_layers(self.config, Block, x_BLD, bias, train, attentions)
+        c = self.config
+        if at_BP is None:
+            return run_layers(c, Block, x_BLD, bias, train, attentions)
+        if c.scan:  # the last layer is compiled as the others are
+            last_BLD, *_ = run_layers(c, Block, x_BLD, bias, train, False)
+            return gather(last_BLD, at_BP), None, None
+        own = [None] * (c.num_layers - 1) + [at_BP]
+        return run_layers(c, Block, x_BLD, bias, train, False, own)

@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2019): a post-norm bidirectional Transformer encoder.
 
 Its relatives (RoBERTa, DistilBERT, ELECTRA, ALBERT) derive their Config from the one here and use
-the same Body. B batch, L length, D hidden size, E embedding size, N layers, V vocabulary.
+the same Body. B batch, L length, P places, D hidden size, E embedding size, N layers, V vocabulary.
 """
 
 import dataclasses
@@ -79,6 +79,7 @@ class Config:
     attention_output_dropout: ClassVar[bool] = True  # before the residual sum
     causal: ClassVar[bool] = False  # whether a token sees only those before it
     packs: ClassVar[bool] = True  # whether its body reads packed rows; not inherited by one's own
+    last_layer_at: ClassVar[bool] = True  # whether it has `last_at`; not inherited
     products = transformer  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True  # of the head that scores the next token
 
@@ -199,12 +200,25 @@ class Body(nn.Module):
     def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
         """Run the layers and the pooler; the embeddings may come from another encoder."""
         e_BLD = self.project(e_BLE) if self.config.projects else e_BLE
-        last_BLD, layers, probs = self.stack(
-            e_BLD, mask_to_bias(mask_BL), train=train, attentions=attentions
-        )
+        context = self.context(mask_BL)
+        last_BLD, layers, probs = self.stack(e_BLD, context, train=train, attentions=attentions)
         pooled_BD = self.pool(last_BLD[:, 0]) if self.config.pooler else None
         hidden = jnp.concatenate([e_BLD[None], layers])
         return Encoded(last=last_BLD, hidden=hidden, pooled=pooled_BD, attentions=probs)
+
+    def last_at(self, tokens_BL, mask_BL, at_BP):
+        """Last hidden states [B, P, D] at places int [B, P] of each row, without dropout.
+
+        The last layer is computed there alone.
+        """
+        e_BLE = self.embed(tokens_BL, None, mask_BL, train=False)
+        e_BLD = self.project(e_BLE) if self.config.projects else e_BLE
+        context = self.context(mask_BL)
+        return self.stack(e_BLD, context, train=False, attentions=False, at_BP=at_BP)[0]
+
+    def context(self, mask_BL):
+        """What all layers share: the bias of attention."""
+        return mask_to_bias(mask_BL)
 
     def pool(self, first_BD):
         """The pooled output of the last hidden states of first tokens, [..., D]."""

@@ -14,6 +14,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from firth import registry
 from firth.errors import FirthError
 from firth.layers.affine import products_in
+from firth.layers.attention import gather
 from firth.models import FAMILIES
 from firth.models.heads import classifies_pooled, find_head, key_of
 from firth.training.efficient.lora import KEY, merge
@@ -85,6 +86,15 @@ class Model(nn.Module):
     def mlm(self, hidden_BMD):
         """Vocabulary logits float32 [B, M, V] at gathered positions."""
         return self.mlm_head(hidden_BMD, self.encoder.decode)
+
+    def hidden_at(self, tokens_BL, mask_BL, at_BP):
+        """Last hidden states [B, P, D] at places int [B, P] of each row, without dropout.
+
+        Bodies that can (`last_layer_at` of their Config) compute their last layer there alone.
+        """
+        if vars(type(self.encoder.config)).get("last_layer_at", False):
+            return self.encoder.last_at(tokens_BL, mask_BL, at_BP)
+        return gather(self.encoder(tokens_BL, None, mask_BL).last, at_BP)
 
     def lm(self, hidden_BLD):
         """Vocabulary logits float32 [B, L, V] of the token after each, or at it for XLNet."""

@@ -1,31 +1,21 @@
 """ModernBERT (Warner et al. 2024): a recent encoder under the same interface.
 
 Pre-norm, rotary positions, GeGLU, no biases, and attention that is global in every third layer and
-local in the others. B batch, L length, D hidden size, H heads, K head width, F MLP width.
+local in the others (`layers.rotary`). B batch, L length, P places, D hidden size.
 """
 
 import dataclasses
 from typing import ClassVar
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from firth.errors import FirthError
 from firth.layers.attention import mask_to_bias, places, reach_bias
 from firth.layers.dropout import Dropout
 from firth.layers.products import with_local_layers
-from firth.layers.rotary import RotaryAttention, rotary
-from firth.layers.transformer import (
-    ACTIVATIONS,
-    check_body,
-    dense,
-    initializer,
-    layer_norm,
-    rematerialised,
-    scanned,
-)
+from firth.layers.rotary import Stack, rotary
+from firth.layers.transformer import check_body, dense, initializer, layer_norm
 from firth.models import bert
 from firth.models.model import Encoded, sized
 from firth.models.published import Published, layer_modules
@@ -69,6 +59,7 @@ class Config:
     pre_norm: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     packs: ClassVar[bool] = True  # see BERT's
+    last_layer_at: ClassVar[bool] = True
     products = with_local_layers  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True
     type_vocab_size: ClassVar[int] = 1
@@ -116,65 +107,6 @@ class Config:
             raise FirthError("model.fused_attention needs model.scan=False in ModernBERT")
 
 
-class Block(nn.Module):
-    """One pre-norm layer; the `first` has no attention norm, since the embeddings have one."""
-
-    config: Config
-    first: bool = False
-    local: bool = False
-
-    @nn.compact
-    def __call__(self, x_BLD, context, train: bool, attentions: bool):
-        """`context` is (bias, rotation). Returns as `layers.transformer.Block`."""
-        c, (bias, rotation) = self.config, context
-        normed_BLD = x_BLD if self.first else layer_norm(c, "attention_norm")(x_BLD)
-        reach = (c.window // 2, c.window // 2) if self.local else None
-        attention = RotaryAttention(c, reach, name="attention")
-        out_BLD, probs = attention(normed_BLD, bias, rotation, train=train)
-        x_BLD += out_BLD
-        h_BL2F = dense(c, 2 * c.intermediate_size, "mlp_in")(layer_norm(c, "mlp_norm")(x_BLD))
-        value_BLF, gate_BLF = jnp.split(h_BL2F, 2, axis=-1)
-        h_BLF = Dropout(c.dropout)(ACTIVATIONS[c.activation](value_BLF) * gate_BLF, train=train)
-        x_BLD += dense(c, c.hidden_size, "mlp_out")(h_BLF)
-        return x_BLD, (x_BLD, probs if attentions else None)
-
-
-class ScannedBlock(Block):
-    """A layer that takes at run time whether it is local."""
-
-    def __call__(self, x_BLD, contexts, train: bool, attentions: bool, is_local):
-        """`contexts` are those of global and of local layers; `is_local` is a bool scalar."""
-        context = jax.tree.map(lambda far, near: jnp.where(is_local, near, far), *contexts)
-        return super().__call__(x_BLD, context, train, attentions)
-
-
-class Stack(nn.Module):
-    """`num_layers` blocks, unrolled, or scanned but for the first, which has no norm.
-
-    `transformer.run_layers` does not fit: layers differ in their norms and contexts.
-    """
-
-    config: Config
-
-    @nn.compact
-    def __call__(self, x_BLD, contexts, *, train: bool, attentions: bool):
-        """`contexts` are those of global and of local layers. Returns as `transformer.Stack`."""
-        c, collected = self.config, []
-        unrolled = 1 if c.scan else c.num_layers
-        is_local_N = np.arange(c.num_layers) % c.global_every > 0
-        for i, local in enumerate(is_local_N[:unrolled].tolist()):
-            layer = rematerialised(c, Block)(c, i == 0, local, name=f"layer_{i}")
-            x_BLD, out = layer(x_BLD, contexts[local], train, attentions)
-            collected.append(jax.tree.map(lambda leaf: leaf[None], out))
-        if unrolled < c.num_layers:
-            block = rematerialised(c, ScannedBlock)
-            layers = scanned(block, c.num_layers - 1, 0)(c, name="layers")
-            x_BLD, out = layers(x_BLD, contexts, train, attentions, is_local_N[1:])
-            collected.append(out)
-        hidden, probs = zip(*collected, strict=True)
-        return x_BLD, jnp.concatenate(hidden), jnp.concatenate(probs) if attentions else None
-
-
 class Body(nn.Module):
     """Token embeddings, the layers and the final norm; the last hidden state is the normed one."""
 
@@ -207,15 +139,24 @@ class Body(nn.Module):
 
     def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
         """Run the layers; the embeddings may come from another encoder."""
-        c, place = self.config, places(mask_BL)
-        e_BLD = self.project(e_BLE) if c.projects else e_BLE
-        width, reach = c.hidden_size // c.num_heads, (c.window // 2, c.window // 2)
-        far = mask_to_bias(mask_BL), rotary(place, width, c.global_theta)
-        near = reach_bias(mask_BL, reach), rotary(place, width, c.local_theta)
-        last_BLD, layers, probs = self.stack(e_BLD, (far, near), train=train, attentions=attentions)
+        e_BLD = self.project(e_BLE) if self.config.projects else e_BLE
+        contexts = self.context(mask_BL)
+        last_BLD, layers, probs = self.stack(e_BLD, contexts, train=train, attentions=attentions)
         last_BLD = self.final_norm(last_BLD)
         hidden = jnp.concatenate([e_BLD[None], layers[:-1], last_BLD[None]])
         return Encoded(last=last_BLD, hidden=hidden, attentions=probs)
+
+    def last_at(self, tokens_BL, mask_BL, at_BP):
+        """As BERT's."""
+        return self.final_norm(bert.Body.last_at(self, tokens_BL, mask_BL, at_BP))
+
+    def context(self, mask_BL):
+        """(bias, rotation) of global and of local layers."""
+        c, place = self.config, places(mask_BL)
+        width, reach = c.hidden_size // c.num_heads, (c.window // 2, c.window // 2)
+        far = mask_to_bias(mask_BL), rotary(place, width, c.global_theta)
+        near = reach_bias(mask_BL, reach), rotary(place, width, c.local_theta)
+        return far, near
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from firth.layers.attention import gather
+
 
 def row_keys(key, batch):
     """One key a row [B], from the batch's `example` and `copy` numbers."""
@@ -148,12 +150,6 @@ def pack(positions_BP, L: int):
     positions_BP = jnp.sort(positions_BP, axis=1).astype(jnp.int32)
     used_BP = positions_BP < L
     return jnp.where(used_BP, positions_BP, 0), used_BP.astype(jnp.float32)
-
-
-def gather(x_BL, positions_BP):
-    """Values of [B, L, ...] at the positions: [B, P, ...]."""
-    index = positions_BP.reshape(positions_BP.shape + (1,) * (x_BL.ndim - 2))
-    return jnp.take_along_axis(x_BL, index, axis=1)
 
 
 def scatter(x_BL, positions_BP, weights_BP, values_BP):

@@ -2,8 +2,8 @@
 
 A masked model runs once for every token. What it runs on is gathered first, so that an input that
 several texts share is computed once: the same text again, or two texts that differ in the masked
-token alone. Only the masked position goes through the head. B rows, L length, D hidden size, V
-vocabulary, K targets.
+token alone. Only the masked position goes through the head and, in most families, the last layer. B
+rows, L length, V vocabulary, K targets.
 """
 
 import jax
@@ -80,7 +80,6 @@ def _units(rows: list[Row], mask_id: int, within_word: bool) -> list[tuple]:
 
 def _predict(model, tokens_BL, mask_BL, places_B, targets_BK):
     """Log-probabilities [B, K] of the targets at one place of each row."""
-    hidden_BLD = model.encoder(tokens_BL, None, mask_BL).last
-    logits_BV = model.mlm(hidden_BLD[jnp.arange(len(places_B)), places_B][:, None])[:, 0]
+    logits_BV = model.mlm(model.hidden_at(tokens_BL, mask_BL, places_B[:, None]))[:, 0]
     target_BK = jnp.take_along_axis(logits_BV, targets_BK, axis=-1)
     return target_BK - jax.nn.logsumexp(logits_BV, axis=-1, keepdims=True)
