@@ -18,7 +18,11 @@ def script():
 @pytest.fixture
 def args(tmp_path):
     return argparse.Namespace(
-        data=Path("d"), workdir=tmp_path, init="minilm", results=tmp_path / "results.jsonl"
+        data=Path("d"),
+        workdir=tmp_path,
+        init="minilm",
+        dtype="bfloat16",
+        results=tmp_path / "results.jsonl",
     )
 
 
@@ -75,7 +79,7 @@ def test_a_finished_run_is_read_in_points_beside_its_baseline(script, args, caps
     assert line == json.loads(capsys.readouterr().out) and line.pop("seconds") < 60
     assert line == {
         **{"task": "ner", "way": "tuned", "seed": 2, "init": "minilm"},
-        **{"test": {"entity_f1": 81.23}, "test_baseline": {"entity_f1": 25.0}},
+        **{"dtype": "bfloat16", "test": {"entity_f1": 81.23}, "test_baseline": {"entity_f1": 25.0}},
     }
     assert not (folder / "seed-2" / "checkpoints").exists()
 
