@@ -27,6 +27,7 @@ from options import some_of
 RESULTS = Path(__file__).with_name("results.jsonl")
 VOCABULARY = 8192
 MOST_EPOCHS = 10  # of BabyLM's rules
+LSTM_EPOCHS = 2  # in 13 parts, which are epochs to lstm.py: its rate halves after all from the 4th
 MASKED = ("bert", "roberta", "modernbert", "modernbert-tiny", "untrained")
 
 
@@ -41,7 +42,7 @@ MODELS = {
     "frequencies": Model("ngram.py:order=1"),
     "kn5": Model("ngram.py:order=5"),
     "untrained": Model(None),
-    "lstm": Model("lstm.py:small,tokens={tokens}"),
+    "lstm": Model("lstm.py:small,tokens={part}"),
     "bert": Model("bert.py:mini"),
     "roberta": Model("roberta.py:mini", "bpe"),
     "electra": Model("electra.py:mini"),
@@ -94,7 +95,7 @@ def train(name: str, work: Path, store: Path, epochs: float | None, dtype: str) 
             firth("train", f"--config={recipe}", f"--workdir={work / name}", data)
         return {}
     tokens = len(open_store(store).tokens)
-    recipe = recipe.format(tokens=tokens)
+    recipe = recipe.format(part=round(LSTM_EPOCHS * tokens / 13))
     config = read_recipe(recipe)
     epoch = tokens / (config.batch_size * config.data.length)
     steps = int(epochs * epoch if epochs else min(config.steps, MOST_EPOCHS * epoch))
