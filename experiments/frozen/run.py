@@ -71,10 +71,16 @@ def of_features(args, part: str, layers: str) -> Run:
     return Run(part, layers, recipe, fields)
 
 
+def finished(path: Path, seeds: str) -> bool:
+    """Whether a summary.json is there and has each of the seeds."""
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return set(seeds.split(",")) <= set(found.get(f"dev/{METRIC}", {}).get("values", {}))
+
+
 def scores(run: Run, args) -> dict:
-    """{split: {mean, std, values ...}} of entity F1, trained first unless that is done."""
+    """{split: {mean, std, values ...}} of entity F1; first trains the seeds that are not."""
     folder = args.workdir / run.name
-    if not (folder / "summary.json").exists():
+    if not finished(folder / "summary.json", args.seeds):
         fields = run.fields | {"seeds": args.seeds, "checkpoint.keep": 1}
         argv = [f"--config.{name}={value}" for name, value in fields.items()]
         command = ["train", f"--config={run.recipe}", f"--workdir={folder}", *argv]

@@ -44,9 +44,11 @@ def test_tables_and_figure_of_finished_runs(script, args, tmp_path):
     for number, run in enumerate(script.plan(args, 2)):
         folder = args.workdir / run.name
         folder.mkdir(parents=True, exist_ok=True)
-        summary = {"dev/entity_f1": {"mean": 0.5 + number / 100, "std": 0.004}}
+        f1 = {"mean": 0.5 + number / 100, "std": 0.004, "values": {"0": 0.5, "1": 0.6}}
+        summary = {"dev/entity_f1": f1}
         (folder / "summary.json").write_text(json.dumps(summary))
         rows.append({"part": run.part, "layers": run.layers} | script.scores(run, args))
+    assert not script.finished(folder / "summary.json", "0,1,2")  # another seed is trained
     text = script.tables(rows)
     assert "| last | 52.0 ± 0.4 |  | 94.9 |" in text
     assert "| 1 | 57.0 ± 0.4 |  |  |" in text
