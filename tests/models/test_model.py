@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from helpers.quick import initial
 
 from firth.errors import FirthError
 from firth.models.model import concat_pooled, create, last_real, merge_params, to_layout
@@ -155,3 +156,24 @@ def test_pooled_states_are_the_last_the_greatest_and_the_mean():
         np.testing.assert_allclose(pooled[row], expected, rtol=1e-6)
     assert not pooled[3].any()
     np.testing.assert_array_equal(concat_pooled(h_BLD[:1]), pooled[:1])
+
+
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_a_classifier_may_read_the_mean_of_the_real_tokens(family):
+    """BERT's through its pooler, ELECTRA's by a hidden layer of its own."""
+    sizes = dict(num_layers=1, hidden_size=8, num_heads=2, intermediate_size=8, max_length=6)
+    spec = dict(family=family, vocab_size=9, classifier_pooling="mean", **sizes)
+    model = create(spec, ("classifier",), 3)
+    tokens, real = np.arange(12).reshape(2, 6) % 9, np.arange(6) < np.array([[6], [4]])
+    params = initial(model, tokens, scale=0.5)
+    out, logits = model.apply({"params": params}, tokens, None, real)
+    last = np.asarray(out.last)
+    mean = np.stack([last[0].mean(0), last[1, :4].mean(0)])
+    head, body = params["classifier"], params["encoder"]
+    layer = body["pooler"] if family == "bert" else head["hidden"]
+    hidden = mean @ layer["kernel"] + layer["bias"]
+    hidden = np.tanh(hidden) if family == "bert" else jax.nn.gelu(hidden, approximate=False)
+    expected = hidden @ head["dense"]["kernel"] + head["dense"]["bias"]
+    np.testing.assert_allclose(logits["classifier"], expected, atol=1e-5)
+    with pytest.raises(FirthError, match="classifier_pooling='max'; expected cls or mean"):
+        create(spec | {"classifier_pooling": "max"})

@@ -33,7 +33,9 @@ WINDOW = dict(num_layers=3, global_every=2, window=6)
 BODIES = {
     "bert": BERT | dict(family="bert"),
     "scanned": BERT | dict(family="bert", scan=True, remat="full"),
+    "bert, mean": BERT | dict(family="bert", classifier_pooling="mean"),
     "roberta": BERT | dict(family="roberta", max_length=L + 2),
+    "roberta, mean": BERT | dict(family="roberta", max_length=L + 2, classifier_pooling="mean"),
     "albert": BERT | dict(family="albert", embedding_size=8),
     "distilbert": BERT | dict(family="distilbert"),
     "electra": BERT | dict(family="electra", embedding_size=8),

@@ -47,6 +47,21 @@ def test_the_kind_of_task_and_the_names_of_the_labels_are_written(tmp_path):
     assert [config["problem_type"] for config in written] == kinds
 
 
+def test_a_classifier_of_the_mean_stays_a_firth_directory(tmp_path):
+    """transformers' classes read the first token; a body alone is published as any other."""
+    make_bert(tmp_path / "in", "BertForSequenceClassification")
+    saved = read_model(tmp_path / "in")
+    mean = dataclasses.replace(saved, spec=saved.spec | {"classifier_pooling": "mean"})
+    mean = dataclasses.replace(mean, published=None)
+    message = "of bert has classifiers of the first token alone, and this model's read the mean"
+    with pytest.raises(FirthError, match=message):
+        write_published(tmp_path / "out", mean)
+    assert not (tmp_path / "out").exists()
+    body = dataclasses.replace(mean, heads=(), params={"encoder": saved.params["encoder"]})
+    write_published(tmp_path / "body", body)
+    assert "classifier_pooling" not in json.loads((tmp_path / "body" / "config.json").read_text())
+
+
 def test_a_classifier_drops_as_the_layers_where_nothing_else_is_said(tmp_path):
     settings = dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
     make_bert(tmp_path / "m", "BertForSequenceClassification")

@@ -60,17 +60,17 @@ class Config:
 
     `activation` is "gelu_tanh" (the original code), "gelu" (erf; Hugging Face) or "relu".
     `type_vocab_size` 0 or 1 leaves segment ids unused. `embedding_size` 0 means the hidden size;
-    where the two differ, a dense layer maps one to the other. `remat` is "none" or one of
-    `layers.transformer.REMAT_POLICIES`. With `fused_attention` TPUs compute attention with the
-    kernels of `layers.fused`, in rows of 512 or 1,024 tokens. With `attention` "cudnn" NVIDIA GPUs
-    compute it with `layers.cudnn`; "auto" leaves that to a training run. `dtype` is that of the
-    computation; parameters, LayerNorm statistics, softmax and losses are float32.
+    where the two differ, a dense layer maps one to the other. Classifiers read a text's first token
+    (`classifier_pooling` "cls", as in the papers) or the mean of all ("mean"). `remat` is "none" or
+    one of `layers.transformer.REMAT_POLICIES`. With `fused_attention` TPUs compute attention with
+    the kernels of `layers.fused`, in rows of 512 or 1,024 tokens. With `attention` "cudnn" NVIDIA
+    GPUs compute it with `layers.cudnn`; "auto" leaves that to a training run. `dtype` is that of
+    the computation; parameters, LayerNorm statistics, softmax and losses are float32.
     """
 
     bias: ClassVar[bool] = True  # of dense layers and norms
     head_activation: ClassVar[str] = ""  # of the MLM head; "": that of the layers
     classifier_hidden: ClassVar[str] = ""  # see `layers.heads`; "": on the pooled output
-    classifier_pooling: ClassVar[str] = "cls"
     classifier_input_dropout: ClassVar[bool] = True
     classifier_norm: ClassVar[bool] = False
     classifier_bias: ClassVar[bool] = True
@@ -97,6 +97,7 @@ class Config:
     attention_dropout: float = 0.1
     init_stddev: float = 0.02
     pooler: bool = True
+    classifier_pooling: str = "cls"
     scan: bool = False
     remat: str = "none"
     fused_attention: bool = False
@@ -125,6 +126,15 @@ class Config:
 
     def __post_init__(self):
         check_body(self)
+        check_pooling(self)
+
+
+def check_pooling(config):
+    """Raise FirthError for a `classifier_pooling` that no classifier has."""
+    if config.classifier_pooling not in ("cls", "mean"):
+        raise FirthError(
+            f"model.classifier_pooling={config.classifier_pooling!r}; expected cls or mean"
+        )
 
 
 def zero_row(init, row: int | None):

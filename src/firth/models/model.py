@@ -110,17 +110,17 @@ class Model(nn.Module):
         In rows packed with at most `texts` texts, which `mask_BL` numbers from 1, the logits are
         [B, texts, C], those of texts that a row lacks without a meaning.
 
-        It reads the pooled output. With a hidden layer of its own, it reads by `classifier_pooling`
-        the first token ("cls"), the last real one ("last"), the mean of the real ones ("mean"), or
-        the last, greatest and mean values beside each other ("concat").
+        It reads by `classifier_pooling` the first token ("cls"), the last real one ("last"), the
+        mean of the real ones ("mean"), or the last, greatest and mean values beside each other
+        ("concat"); the first and the mean through the pooler, unless it has a hidden layer of its
+        own.
         """
         c = self.encoder.config
         if texts:
             return self.head(head)(self._of_texts(out.last, mask_BL, texts), train=train)
-        if classifies_pooled(c):
-            x_BD = out.pooled
-        elif c.classifier_pooling == "cls":
-            x_BD = out.last[:, 0]
+        pools = classifies_pooled(c)
+        if c.classifier_pooling == "cls":
+            x_BD = out.pooled if pools else out.last[:, 0]
         elif c.classifier_pooling == "concat":
             x_BD = concat_pooled(out.last, mask_BL)
         elif c.classifier_pooling == "last":
@@ -130,18 +130,19 @@ class Model(nn.Module):
             weights_BL = jnp.ones(out.last.shape[:2]) if mask_BL is None else mask_BL
             x_BD = jnp.einsum("BLD,BL->BD", out.last, weights_BL.astype(out.last.dtype))
             x_BD /= jnp.maximum(weights_BL.sum(1, keepdims=True), 1)  # padding rows have none
+            x_BD = self.encoder.pool(x_BD) if pools else x_BD
         return self.head(head)(x_BD, train=train)
 
     def _of_texts(self, last_BLD, number_BL, texts: int):
         """What the classifier reads of each text of packed rows, [B, T, D]."""
         c = self.encoder.config
         own_BTL = number_BL[:, None] == jnp.arange(1, texts + 1)[:, None]
-        if c.classifier_pooling == "mean" and not classifies_pooled(c):
+        if c.classifier_pooling == "mean":
             count_BT1 = jnp.maximum(own_BTL.sum(2, keepdims=True), 1)
-            return jnp.einsum("BTL,BLD->BTD", own_BTL.astype(last_BLD.dtype), last_BLD) / count_BT1
-        first_BT1 = own_BTL.argmax(2)[..., None]
-        first_BTD = jnp.take_along_axis(last_BLD, first_BT1, axis=1)
-        return self.encoder.pool(first_BTD) if classifies_pooled(c) else first_BTD
+            x_BTD = jnp.einsum("BTL,BLD->BTD", own_BTL.astype(last_BLD.dtype), last_BLD) / count_BT1
+        else:
+            x_BTD = gather(last_BLD, own_BTL.argmax(2))
+        return self.encoder.pool(x_BTD) if classifies_pooled(c) else x_BTD
 
     def generator_hidden(self, tokens_BL, segments_BL, mask_BL, *, train):
         """The generator's last hidden states [B, L, D_generator].

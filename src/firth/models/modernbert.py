@@ -94,10 +94,7 @@ class Config:
 
     def __post_init__(self):
         check_body(self)
-        if self.classifier_pooling not in ("cls", "mean"):
-            raise FirthError(
-                f"model.classifier_pooling={self.classifier_pooling!r}; expected cls or mean"
-            )
+        bert.check_pooling(self)
         if self.hidden_size // self.num_heads % 2:
             raise FirthError(
                 f"model.hidden_size={self.hidden_size} over num_heads={self.num_heads} gives heads "

@@ -73,6 +73,13 @@ def write_config(description: Description, base: dict, pad_id: int | None) -> di
         raise FirthError(
             f"the published layout of {name} has no head for choices; keep it as a Firth directory"
         )
+    pooling = description.spec.get("classifier_pooling", "cls")
+    classifies = {"classifier", "choice", "tasks"} & set(description.heads)
+    if classifies and pooling != "cls" and "classifier_pooling" not in published.fields:
+        raise FirthError(
+            f"the published layout of {name} has classifiers of the first token alone, and this "
+            f"model's read the {pooling} (model.classifier_pooling); keep it as a Firth directory"
+        )
     config = dict(base)
     for key in ("dtype", "torch_dtype"):
         if key in config:
