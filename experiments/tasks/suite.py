@@ -108,7 +108,8 @@ def recipe_of(args, name: str, way: str, seed: int) -> tuple[str, dict]:
     elif task.kind != "tags":
         fields["schedule.lr"] = 2e-3
     if task.kind == "texts":
-        return f"finetune.py:{task.arguments},init={init},frozen={way == 'frozen'}", fields
+        more = ",frozen=true,pooling=mean" if way == "frozen" else ""
+        return f"finetune.py:{task.arguments},init={init}{more}", fields
     if task.kind == "answers":
         return f"squad.py:{task.arguments},init={init},frozen={way == 'frozen'}", fields
     more = f",{task.arguments}" if task.arguments else ""
