@@ -17,7 +17,7 @@ from firth import cli
 from firth.data.corpus.stream import Stream
 from firth.errors import FirthError
 from firth.inference import decode
-from firth.inference.language.masked import _units
+from firth.inference.language import masked
 from firth.inference.language.row_scores import ROWS
 from firth.inference.score import _overlapping, score, score_stream, score_texts
 from firth.models.model import bound, create
@@ -140,11 +140,33 @@ def test_an_input_that_texts_share_is_computed_once(torch, tmp_path_factory):
     encoder = firth.load(made(tmp_path_factory, "pseudo")[0])
     texts = [f"the {word} sat" for word in ("cat", "dog", "fish", "cat", "mat", "food")]
     rows = [ROWS["pseudo"](encoder, e.ids, e.words, False) for e in encoder.tokenizer.encode(texts)]
-    units = _units(rows, encoder.tokenizer.mask_id, False)
+    (inputs,) = masked._inputs(rows, encoder.tokenizer.mask_id, False)
     # "the [MASK] sat" with five targets, two at a time; two other places of five different texts
-    assert len(units) == 3 + 5 * 2 and max(len(wanted) for _, _, wanted in units) == 2
+    assert len(inputs.tokens) == 3 + 5 * 2 and inputs.targets.shape == (13, 2)
+    assert inputs.slots.max() == 1
     for text, found in zip(texts, score(encoder, texts), strict=True):
         np.testing.assert_allclose(found.log_probs, score(encoder, [text])[0].log_probs, atol=1e-5)
+
+
+@pytest.mark.parametrize("within_word", [False, True])
+def test_many_inputs_are_compared_a_part_at_a_time(
+    within_word, torch, tmp_path_factory, monkeypatch
+):
+    """Texts of several lengths, one of them empty, each with the scores that it has alone."""
+    encoder = firth.load(made(tmp_path_factory, "pseudo")[0])
+    texts = [
+        "cats ran , dogs",
+        "",
+        "the cat sat",
+        "the mat sat",
+        "a cat",
+        "aa fishing abc",
+        "a cat",
+    ]
+    alone = [score(encoder, [text], within_word=within_word)[0].log_probs for text in texts]
+    monkeypatch.setattr(masked, "CELLS", 16)  # a text at a time
+    for found, expected in zip(score(encoder, texts, within_word=within_word), alone, strict=True):
+        np.testing.assert_allclose(found.log_probs, expected, atol=1e-5)
 
 
 def test_a_stream_of_texts(torch, model):

@@ -2,9 +2,12 @@
 
 A masked model runs once for every token. What it runs on is gathered first, so that an input that
 several texts share is computed once: the same text again, or two texts that differ in the masked
-token alone. Only the masked position goes through the head and, in most families, the last layer. B
-rows, L length, V vocabulary, K targets.
+token alone. Only the masked position goes through the head and, in most families, the last layer.
+B rows, L length, V vocabulary, K targets, N texts of a length, P their scored tokens, U inputs.
 """
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +19,22 @@ from firth.inference.language.row_scores import Row
 from firth.models.model import bound
 
 TARGETS = 2  # K: of one input; the two sentences of a minimal pair often differ in one token
+CELLS = 1 << 24  # tokens of inputs that are compared at a time
+
+
+class Inputs(NamedTuple):
+    """Different inputs of one length, and what to read of them.
+
+    tokens: int32 [U, L]. places: int32 [U], which one is predicted. targets: int32 [U, K].
+    texts: int [N]. inputs, slots: int [N, P], where each token of each text has its score.
+    """
+
+    tokens: np.ndarray
+    places: np.ndarray
+    targets: np.ndarray
+    texts: np.ndarray
+    inputs: np.ndarray
+    slots: np.ndarray
 
 
 def masked_scores(
@@ -29,53 +48,78 @@ def masked_scores(
       batch_size: masked rows of 32 tokens computed at a time, or as many tokens in other rows.
       within_word: also mask the later pieces of the same word (Kauf and Ivanova 2023).
     """
-    scores = [np.zeros(len(row.ids), np.float32) for row in rows]
-    units = _units(rows, encoder.tokenizer.mask_id, within_word)
+    parts = list(_inputs(rows, encoder.tokenizer.mask_id, within_word))
+    tokens = [tokens_L for part in parts for tokens_L in part.tokens]
+    places_U = np.concatenate([np.zeros(0, np.int32), *(part.places for part in parts)])
+    targets_UK = np.concatenate([np.zeros((0, TARGETS), np.int32), *(p.targets for p in parts)])
+    values_UK = np.zeros(targets_UK.shape, np.float32)
     program = encoder.program(("score", "pseudo"), lambda: bound(encoder.model, _predict))
 
     def start(batch):
-        some = [units[i] for i in batch.members]
-        tokenised = [(tokens, len(tokens)) for tokens, _, _ in some]
+        some = batch.members
+        tokenised = [(tokens[i], len(tokens[i])) for i in some]
         tokens_BL, _, mask_BL = encoder.pad(tokenised, batch.length)
-        places_B = np.array([place for _, place, _ in some], np.int32)
-        targets_BK = np.zeros((len(some), TARGETS), np.int32)
-        for line, (_, _, wanted) in enumerate(some):
-            targets_BK[line, : len(wanted)] = [target for target, _ in wanted]
-        arrays = repeat_first((tokens_BL, mask_BL, places_B, targets_BK), batch.rows)
+        arrays = repeat_first((tokens_BL, mask_BL, places_U[some], targets_UK[some]), batch.rows)
         return some, program(encoder.params, *arrays)
 
-    sizes = [len(tokens) for tokens, _, _ in units]
-    batches = token_batches(sizes, batch_size * ROW, encoder.max_length)
+    batches = token_batches(list(map(len, tokens)), batch_size * ROW, encoder.max_length)
     for some, values_BK in computed(map(start, batches)):
-        for (_, _, wanted), values_K in zip(some, values_BK, strict=False):
-            for (_, receivers), value in zip(wanted, values_K, strict=False):
-                for number, i in receivers:
-                    scores[number][i] = value
+        values_UK[some] = values_BK[: len(some)]
+    scores, before = [np.zeros(0, np.float32)] * len(rows), 0
+    for part in parts:
+        values_NP = values_UK[before + part.inputs, part.slots]
+        before += len(part.tokens)
+        for number, values_P in zip(part.texts, values_NP, strict=True):
+            scores[number] = values_P
     return scores
 
 
-def _units(rows: list[Row], mask_id: int, within_word: bool) -> list[tuple]:
-    """(tokens int32 [n], place, [(target, [(row, number of its token), ...]), ...]), all different.
-
-    A unit has at most K targets.
-    """
-    found = {}
+def _inputs(rows: list[Row], mask_id: int, within_word: bool) -> Iterator[Inputs]:
+    """What the model runs on for the rows, those of one length after another."""
+    alike = {}
     for number, row in enumerate(rows):
-        tokens = np.array(row.tokens, np.int32)
-        for i, place in enumerate(row.places):
-            last = i + 1
-            while within_word and last < len(row.ids) and row.words[last] == row.words[i]:
-                last += 1
-            masked = tokens.copy()
-            masked[place : place + last - i] = mask_id
-            wanted = found.setdefault((masked.tobytes(), place), (masked, {}))[1]
-            wanted.setdefault(row.ids[i], []).append((number, i))
-    units = []
-    for (_, place), (masked, wanted) in found.items():
-        targets = list(wanted.items())
-        for begin in range(0, len(targets), TARGETS):
-            units.append((masked, place, targets[begin : begin + TARGETS]))
-    return units
+        alike.setdefault((len(row.tokens), len(row.ids)), []).append(number)
+    for (L, P), numbers in alike.items():
+        step = max(CELLS // max(L * P, 1), 1)
+        for begin in range(0, len(numbers) if P else 0, step):
+            texts_N = np.array(numbers[begin : begin + step])
+            yield _of_length([rows[n] for n in texts_N], texts_N, mask_id, within_word)
+
+
+def _of_length(rows: list[Row], texts_N, mask_id: int, within_word: bool) -> Inputs:
+    """The inputs of rows that have as many tokens and places."""
+    tokens_NL = np.array([row.tokens for row in rows], np.int32)
+    places_NP = np.array([row.places for row in rows], np.int32)
+    ids_NP = np.array([row.ids for row in rows], np.int32)
+    N, P = ids_NP.shape
+    hides_NPP = np.broadcast_to(np.eye(P, dtype=bool), (N, P, P))  # input i hides token j
+    if within_word:
+        words_NP = np.stack([row.words for row in rows])
+        hides_NPP = np.triu(words_NP[:, :, None] == words_NP[:, None])
+    # The last column is the place: inputs that hide a whole word are equal but for it.
+    inputs_NPL = np.concatenate([np.repeat(tokens_NL[:, None], P, 1), places_NP[..., None]], 2)
+    n, i, j = np.nonzero(hides_NPP)
+    inputs_NPL[n, i, places_NP[n, j]] = mask_id
+    inputs_UL, input_T = np.unique(inputs_NPL.reshape(N * P, -1), axis=0, return_inverse=True)
+    # The different targets of each input, in its order; K of them make an input of their own.
+    wanted_T2 = np.stack([input_T.reshape(-1), ids_NP.reshape(-1)], 1)
+    wanted_W2, wanted_T = np.unique(wanted_T2, axis=0, return_inverse=True)
+    input_W, target_W = wanted_W2.T
+    rank_W = np.arange(len(input_W)) - np.searchsorted(input_W, input_W)
+    slot_W = rank_W % TARGETS
+    number_W = np.cumsum(slot_W == 0) - 1
+    targets_UK = np.zeros((number_W[-1] + 1, TARGETS), np.int32)
+    targets_UK[number_W, slot_W] = target_W
+    inputs_UL = inputs_UL[input_W[slot_W == 0]]
+    wanted_NP = wanted_T.reshape(N, P)
+    return Inputs(
+        tokens=inputs_UL[:, :-1],
+        places=inputs_UL[:, -1],
+        targets=targets_UK,
+        texts=texts_N,
+        inputs=number_W[wanted_NP],
+        slots=slot_W[wanted_NP],
+    )
 
 
 def _predict(model, tokens_BL, mask_BL, places_B, targets_BK):
