@@ -30,7 +30,7 @@ def task(tmp_path_factory):
     return folder
 
 
-def finetune(task, init, workdir, steps=2, frozen="false"):
+def finetune(task, init, workdir, steps=2, frozen="false", **fields):
     """Fine-tune without dropout, the whole of train in every batch; returns the workdir."""
     quiet = ("dropout", "attention_dropout", "classifier_dropout")
     argv = [
@@ -45,6 +45,7 @@ def finetune(task, init, workdir, steps=2, frozen="false"):
         "--config.schedule.warmup=0",
         "--config.progress=False",
         "--config.data.loader=thread",
+        *(f"--config.{name}={value}" for name, value in fields.items()),
     ]
     assert main(["train", *argv]) == 0
     return workdir
@@ -82,25 +83,25 @@ def test_the_first_loss_is_that_of_the_loaded_weights(task, tmp_path):
     assert abs(loss - np.log(2)) > 0.05, "random weights would give the same"
 
 
-def test_frozen_trains_the_head_alone(task, tmp_path):
+def test_frozen_trains_the_head_and_the_pooler_alone(task, tmp_path):
     make_bert(tmp_path / "init", "BertForPreTraining", vocab_size=72)
     add_tokenizer(tmp_path / "init")
     run = finetune(task, tmp_path / "init", tmp_path / "run", frozen="true")
-    assert moved(tmp_path / "init", run) == set()
+    assert moved(tmp_path / "init", run) == {"pooler/kernel", "pooler/bias"}
     kernels = [final_state(run, 2)["['params']['classifier']['dense']['kernel']"]]
     other = finetune(task, tmp_path / "init", tmp_path / "one", 1, "true")
     kernels.append(final_state(other, 1)["['params']['classifier']['dense']['kernel']"])
     assert not np.array_equal(*kernels)
 
 
-def test_frozen_trains_a_pooler_that_the_weights_lack(task, tmp_path):
+def test_freezing_trains_a_pooler_that_the_weights_lack(task, tmp_path):
     """A masked LM has none; it would stay at random values that nobody chose."""
     make_bert(tmp_path / "init", "BertForMaskedLM", vocab_size=72)
     add_tokenizer(tmp_path / "init")
     assert "pooler" not in read_model(tmp_path / "init").params["encoder"]
-    run = finetune(task, tmp_path / "init", tmp_path / "run", frozen="true")
+    run = finetune(task, tmp_path / "init", tmp_path / "run", freeze="encoder")
     assert moved(tmp_path / "init", run) == {"pooler/kernel", "pooler/bias"}
-    one = finetune(task, tmp_path / "init", tmp_path / "one", 1, "true")
+    one = finetune(task, tmp_path / "init", tmp_path / "one", 1, freeze="encoder")
     for leaf in ("kernel", "bias"):
         name = f"['params']['encoder']['pooler']['{leaf}']"
         assert not np.array_equal(final_state(run, 2)[name], final_state(one, 1)[name]), leaf
