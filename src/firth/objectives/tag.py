@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from firth.data.tagging.schemes import allowed
 from firth.errors import FirthError
+from firth.layers.attention import gather
 from firth.models.tagger.crf import log_partition, path_score, viterbi
 from firth.objectives.losses import log_loss
 from firth.objectives.mask import row_keys
@@ -87,7 +88,7 @@ class Tag(TaskObjective):
         )
         x_BWD = out.last
         if "first" in batch:
-            x_BWD = jnp.take_along_axis(x_BWD, batch["first"][..., None], axis=1)
+            x_BWD = gather(x_BWD, batch["first"])
         return model.head(self.head)(x_BWD, train=train)
 
     def losses(self, model, batch, *, train: bool):

@@ -78,10 +78,11 @@ def _inputs(rows: list[Row], mask_id: int, within_word: bool) -> Iterator[Inputs
     """What the model runs on for the rows, those of one length after another."""
     alike = {}
     for number, row in enumerate(rows):
-        alike.setdefault((len(row.tokens), len(row.ids)), []).append(number)
+        if row.ids:
+            alike.setdefault((len(row.tokens), len(row.ids)), []).append(number)
     for (L, P), numbers in alike.items():
-        step = max(CELLS // max(L * P, 1), 1)
-        for begin in range(0, len(numbers) if P else 0, step):
+        step = max(CELLS // (L * P), 1)
+        for begin in range(0, len(numbers), step):
             texts_N = np.array(numbers[begin : begin + step])
             yield _of_length([rows[n] for n in texts_N], texts_N, mask_id, within_word)
 
