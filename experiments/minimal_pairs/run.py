@@ -84,7 +84,8 @@ def prepare(work: Path, kind: str) -> Path:
 def train(name: str, work: Path, store: Path, epochs: float | None, dtype: str) -> dict:
     """Train to the end, from the newest checkpoint if there is one; {"steps": ...}, or {}.
 
-    A neural model has the steps of its recipe, at most ten epochs, or those of `epochs`.
+    A neural model has the steps of its recipe, at most ten epochs, or those of `epochs`. The LSTM's
+    schedule is spread over its epochs.
     """
     from firth.data.corpus.store import open_store
     from firth.recipe import read_recipe
@@ -95,7 +96,7 @@ def train(name: str, work: Path, store: Path, epochs: float | None, dtype: str) 
             firth("train", f"--config={recipe}", f"--workdir={work / name}", data)
         return {}
     tokens = len(open_store(store).tokens)
-    recipe = recipe.format(part=round(LSTM_EPOCHS * tokens / 13))
+    recipe = recipe.format(part=round((epochs or LSTM_EPOCHS) * tokens / 13))
     config = read_recipe(recipe)
     epoch = tokens / (config.batch_size * config.data.length)
     steps = int(epochs * epoch if epochs else min(config.steps, MOST_EPOCHS * epoch))
