@@ -104,14 +104,15 @@ def start(argv: list[str], program=("-m", "firth", "train"), **environment) -> s
     )
 
 
-# `python -c BY_TF_DATA FILE ARGUMENTS`: `firth train` in a process that has TensorFlow already, so
-# that tf.data takes over at once; the number of batches that it gave is written into FILE.
+# `python -c BY_TF_DATA FILE ARGUMENTS`: `firth train` in a process that has TensorFlow already and
+# waits for the loader's own import of it, however busy the machine is. So tf.data gives every batch
+# but the first; the number of batches that it gave is written into FILE.
 BY_TF_DATA = """
 import sys
 from firth.data import prefetch, tensorflow
 from firth.cli import main
 
-given, take = [], prefetch._TfData.take
+given, take, take_any = [], prefetch._TfData.take, prefetch._Handover.take
 
 def counted(source):
     batch = take(source)
@@ -120,7 +121,15 @@ def counted(source):
         file.write(str(len(given)))
     return batch
 
+def imported(source):
+    if source._dtypes and not source._decided:
+        source._begin_import()
+        source._wanted.set()
+        source._import.result()
+    return take_any(source)
+
 prefetch._TfData.take = counted
+prefetch._Handover.take = imported
 tensorflow.import_tensorflow()
 sys.exit(main(["train", *sys.argv[2:]]))
 """
