@@ -34,6 +34,15 @@ def test_padding_is_little():
     assert padded_length(39, 40) == 40 and padded_length(36, 37) == 36
 
 
+def test_a_shorter_step_pads_less():
+    assert [padded_length(n, LONGEST, 2) for n in (1, 5, 6, 31, 33, 65)] == [2, 6, 6, 32, 36, 72]
+    sizes = draw(3000)
+    by_4, by_2 = (token_batches(sizes, TOKENS, LONGEST, step) for step in (4, 2))
+    padded = [sum(batch.rows * batch.length for batch in batches) for batches in (by_4, by_2)]
+    assert sum(sizes) <= padded[1] < padded[0]
+    assert all(batch.length % 2 == 0 for batch in by_2)
+
+
 def test_shapes_are_few():
     """A length has one number of rows, but for the last batch of each call."""
     full, last = set(), set()

@@ -148,6 +148,21 @@ def test_an_input_that_texts_share_is_computed_once(torch, tmp_path_factory):
         np.testing.assert_allclose(found.log_probs, score(encoder, [text])[0].log_probs, atol=1e-5)
 
 
+def test_a_masked_row_has_a_token_of_padding_at_most(torch, tmp_path_factory, monkeypatch):
+    """There is a row for each token, so padding is what the scores of short texts cost."""
+    encoder = firth.load(made(tmp_path_factory, "pseudo")[0])
+    padded, pad = [], encoder.pad
+
+    def noted(rows, length):
+        padded.append(length)
+        return pad(rows, length)
+
+    monkeypatch.setattr(encoder, "pad", noted)
+    for words in (1, 2, 3, 4, 7):
+        score(encoder, [" ".join(["cat"] * words)])
+        assert padded.pop() - (words + 2) in (0, 1) and not padded
+
+
 @pytest.mark.parametrize("within_word", [False, True])
 def test_many_inputs_are_compared_a_part_at_a_time(
     within_word, torch, tmp_path_factory, monkeypatch

@@ -22,7 +22,7 @@ class Batch(NamedTuple):
     length: int
 
 
-def token_batches(sizes: Sequence[int], tokens: int, longest: int) -> list[Batch]:
+def token_batches(sizes: Sequence[int], tokens: int, longest: int, step: int = STEP) -> list[Batch]:
     """Batches of about as many tokens each, with little padding and in few shapes.
 
     Texts of similar length share a batch, the longest first. A length has one number of rows, and
@@ -32,11 +32,12 @@ def token_batches(sizes: Sequence[int], tokens: int, longest: int) -> list[Batch
       sizes: the number of tokens of each text.
       tokens: of a batch, padding included; a longer text is a batch of its own.
       longest: the length that no row exceeds.
+      step: lengths are multiples of it.
     """
     order = sorted(range(len(sizes)), key=lambda i: -sizes[i])
     batches = []
     while order:
-        length = padded_length(sizes[order[0]], longest)
+        length = padded_length(sizes[order[0]], longest, step)
         rows = max(tokens // length, 1)
         members, order = order[:rows], order[rows:]
         while rows > 1 and len(members) <= (fewer := max(rows // FEWER, 1)):
@@ -50,9 +51,9 @@ def batch_tokens(batch_size: int) -> int:
     return batch_size * (ROW if jax.default_backend() == "cpu" else ACCELERATOR_ROW)
 
 
-def padded_length(size: int, longest: int) -> int:
-    """The length of a row for a text: a multiple of 4 up to 64, then an eighth longer at most."""
-    step = max((1 << (size - 1).bit_length()) // 16, STEP)
+def padded_length(size: int, longest: int, step: int = STEP) -> int:
+    """The length of a row for a text: the next multiple of `step`, or an eighth longer at most."""
+    step = max((1 << (size - 1).bit_length()) // 16, step)
     return min(-(-max(size, 1) // step) * step, longest)
 
 

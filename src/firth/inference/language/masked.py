@@ -18,6 +18,9 @@ from firth.inference.encoder import Encoder
 from firth.inference.language.row_scores import Row
 from firth.models.model import bound
 
+# Row lengths are multiples of it. There is a row for each token, so that padding costs more than
+# the few more shapes: on BLiMP 3.6 % of the tokens, and 9.8 % in multiples of 4.
+STEP = 2
 TARGETS = 2  # K: of one input; the two sentences of a minimal pair often differ in one token
 CELLS = 1 << 24  # tokens of inputs that are compared at a time
 
@@ -62,7 +65,8 @@ def masked_scores(
         arrays = repeat_first((tokens_BL, mask_BL, places_U[some], targets_UK[some]), batch.rows)
         return some, program(encoder.params, *arrays)
 
-    batches = token_batches(list(map(len, tokens)), batch_size * ROW, encoder.max_length)
+    sizes = list(map(len, tokens))
+    batches = token_batches(sizes, batch_size * ROW, encoder.max_length, STEP)
     for some, values_BK in computed(map(start, batches)):
         values_UK[some] = values_BK[: len(some)]
     scores, before = [np.zeros(0, np.float32)] * len(rows), 0
