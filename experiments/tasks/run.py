@@ -9,7 +9,8 @@
 `tuned` trains the whole encoder, `frozen` a head alone: a classifier, or for tags a recurrent
 network over the last four layers. A seed is a run of its own, and of CODAH a fold of its own. What
 is measured is not measured again, and a run that was stopped goes on: start the same command. A
-line a run goes to results.jsonl beside this file; the checkpoints of a finished run go.
+line a run goes to results.jsonl beside this file, and frozen.png shows what the runs got; the
+checkpoints of a finished run go.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from drawing import draw
 from measured import fine_tune, measure_once, read_results, shown
 from options import some_of
 from suite import TASKS, WAYS, make_files, recipe_of
@@ -28,7 +30,7 @@ SPLITS = ("dev", "test")
 
 
 def main(argv=None) -> int:
-    """Measure what is not measured yet, or print the table."""
+    """Measure what is not measured yet, print the table and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--data", type=Path, help="conll2003, glue, codah, ... as their makers distribute them")
@@ -39,7 +41,7 @@ def main(argv=None) -> int:
     add("--ways", type=some_of(WAYS), default=list(WAYS))
     add("--dtype", default="float32", help="of products: bfloat16 is faster on some CPUs")
     add("--results", type=Path, default=RESULTS)
-    add("--table", action="store_true", help="print what the results hold")
+    add("--table", action="store_true", help="print and draw what the results hold")
     args = parser.parse_args(argv)
     if not args.table:
         if args.data is None:
@@ -50,7 +52,9 @@ def main(argv=None) -> int:
             for name in args.tasks:
                 for way in args.ways:
                     measure(args, name, way, seed)
-    print("\n".join(table(read_results(args.results))))
+    lines = read_results(args.results)
+    print("\n".join(table(lines)))
+    draw(lines, args.results.with_name("frozen.png"))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,22 @@ def test_what_is_measured_is_read_and_not_measured_again(script, args, tmp_path,
     assert f"| mrpc | f1 | dev | 81.2 |  | 81.0 ± 1.4 | 2 | {sanh} |" in rows
     assert "| mrpc | accuracy | dev | 68.4 |  | 70.0 ± 0.0 | 2 |  |" in rows
     assert rows[2].startswith("| rte | accuracy | dev |  | 5.0 |  | 1 |")  # in the suite's order
+    assert (tmp_path / "frozen.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_figure_has_every_seed_of_the_first_metric_of_test_or_else_of_dev(script, tmp_path):
+    """What it draws: a row a task in the suite's order, frozen, fine-tuned and constant."""
+    lines = [
+        {"task": "ner", "way": way, "dev": {"entity_f1": 9.0}, "dev_baseline": {"entity_f1": 1.0},
+         "test": {"entity_f1": value, "accuracy": 99.0}, "test_baseline": {"entity_f1": 2.0}}
+        for way, value in (("tuned", 7.0), ("tuned", 8.0), ("frozen", 6.0))
+    ]  # fmt: skip
+    lines += [{"task": "mrpc", "way": "tuned", "dev": {"f1": 80.0, "accuracy": 70.0}}]
+    rows = sys.modules["drawing"].points(lines)
+    assert list(rows.items()) == [
+        ("mrpc, f1, dev", {"tuned": [80.0]}),
+        ("ner, entity f1, test", {"tuned": [7.0, 8.0], "constant": [2.0], "frozen": [6.0]}),
+    ]
 
 
 def test_a_finished_run_is_read_in_points_beside_its_baseline(script, args, capsys):
