@@ -1,6 +1,7 @@
 """Fixtures shared by all tests; real data is found through FIRTH_DATA (default ../shared/data)."""
 
 import functools
+import gc
 import os
 import platform
 import shutil
@@ -24,11 +25,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 def pytest_configure(config):
     """Eight CPU devices in this process, and in none that it starts; a quick compiler in both.
 
-    Slow tests compile as users do, but for those that ask for the quick compiler. All processes of
-    a session share the programs that took long to compile.
+    What must be compiled as users do says `XLA_FLAGS=""`. All processes of a session share the
+    programs that took long to compile.
     """
-    if not config.getoption("markexpr", "").startswith("slow"):
-        os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
+    os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = tempfile.mkdtemp(prefix="firth-tests-")
         config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
@@ -42,6 +42,12 @@ def pytest_configure(config):
         import jax
 
         jax.config.update("jax_num_cpu_devices", 8)
+
+
+def pytest_collection_finish(session):
+    """Leave what is imported by now out of the garbage collector's rounds: a twentieth of all."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

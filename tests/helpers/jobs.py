@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from helpers.compiler import XLA_FLAGS
 from helpers.runs import CACHE, arguments
 
 SMALL = dict(
@@ -36,9 +35,7 @@ def start_job(count: int, command, cache=None, **environment) -> list[subprocess
     for process in range(count):
         place = dict(COORDINATOR=f"localhost:{port}", PROCESSES=count, PROCESS=process)
         place = {f"FIRTH_{name}": str(value) for name, value in place.items()}
-        flags.append(
-            {"FIRTH_PATIENCE": str(PATIENCE), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": XLA_FLAGS}
-        )
+        flags.append({"FIRTH_PATIENCE": str(PATIENCE)})
         flags[-1] |= {"FIRTH_CACHE": f"{cache}/{process}"} if cache else {}
         flags[-1] |= place | CACHE | environment
         if count > 1:  # on the CPU, only process 0 finds what is kept, and gloo waits 30 s at most

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import jax
@@ -80,8 +79,8 @@ def arguments(store, workdir, recipe="bert.py:tiny,length=32", **changes) -> lis
     ]
 
 
-CACHE = {  # compiled steps are shared between the processes of a test session
-    "JAX_COMPILATION_CACHE_DIR": str(Path(tempfile.gettempdir()) / f"firth-tests-{os.getpid()}"),
+CACHE = {  # a command finds all that one before it has compiled
+    "JAX_PLATFORMS": "cpu",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 
@@ -94,10 +93,13 @@ def trained(argv, status=0) -> str:
 
 
 def start(argv: list[str], program=("-m", "firth", "train"), **environment) -> subprocess.Popen:
-    """`firth train` in a new process, on one CPU device unless XLA_FLAGS says otherwise."""
+    """`firth train` in a new process, on one CPU device unless XLA_FLAGS says otherwise.
+
+    Compiled as tests are; with `XLA_FLAGS=""` as users do.
+    """
     return subprocess.Popen(
         [sys.executable, *program, *map(str, argv)],
-        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE | environment,
+        env=os.environ | CACHE | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.quick import initial, jit
 
 from firth.errors import FirthError
@@ -128,8 +129,11 @@ def family_config(family, **fields):
     return FAMILIES[family].Config(**sizes | still | fields)
 
 
-@pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "scan"),
+    [(family, family == "modernbert") for family in FAMILIES]
+    + [nightly(family, family != "modernbert") for family in FAMILIES],
+)
 def test_a_family_computes_the_same_either_way(stand_in, monkeypatch, family, scan):
     monkeypatch.setattr(cudnn, "unfit", lambda *_: "")  # the stand-in computes in 32 bits
     taken, attend = [], cudnn.attend

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.cases import with_each_change
 from helpers.quick import jit
 from scipy.special import erf
 
@@ -147,8 +148,10 @@ def test_scan_equals_loop_in_values_and_gradients(case, value_and_gradient):
     assert_close(loop, scanned, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize("remat", list(REMAT_POLICIES))
+REMATS = [(remat, scan) for remat in REMAT_POLICIES for scan in (False, True)]
+
+
+@pytest.mark.parametrize(("remat", "scan"), with_each_change(REMATS[1::2] + REMATS[:1], REMATS))
 def test_remat_changes_no_value_and_no_gradient(case, value_and_gradient, scan, remat):
     """Dropout is on: the mask of the recomputed forward pass must be the mask of the first."""
     rates = dict(dropout=0.2, attention_dropout=0.3, scan=scan)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import steps
+from helpers.cases import with_each_change
 from helpers.dropout import EMBEDDING, RATES, dropped_as, recorded, sites
 from helpers.published.bert import make_bert
 from helpers.published.families import make_model
@@ -227,7 +228,11 @@ def bert_sites(batch, spec, layers, **changes):
 
 
 # Elman's network drops nothing, and ELMo's objective reads more than its encoder does.
-@pytest.mark.parametrize("name", sorted(steps.FAMILIES.keys() - {"rnn", "elmo"}))
+PRETRAINED = sorted(steps.FAMILIES.keys() - {"rnn", "elmo"})
+OFTEN = ("bert", "distilbert", "electra", "xlnet", "transformer_xl", "gpt2", "awd_lstm")
+
+
+@pytest.mark.parametrize("name", with_each_change(OFTEN, PRETRAINED))
 def test_pretraining_drops_in_the_model_that_learns_and_evaluation_nowhere(name):
     """Not in a teacher; in the layers of a generator, over embeddings that are the other's."""
     run = small_run(name)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from helpers.cases import with_each_change
 from helpers.quick import initial, jit
 
 from firth.data.packing.rows import Packed
@@ -94,7 +95,12 @@ def whole(view):
     return batch
 
 
-@pytest.mark.parametrize("body", BODIES)
+# A code of their own: layers in a loop or scanned, positions that begin at two, shared layers,
+# windows; and two ways to pool.
+OWN = ("bert", "scanned", "roberta, mean", "albert", "modernbert, mean", "modernbert, scanned")
+
+
+@pytest.mark.parametrize("body", with_each_change(OWN, BODIES))
 def test_logits_losses_and_gradients_are_those_of_texts_alone(body):
     params = made(body)[2]
     packed, alone = whole(Packed(examples())), whole(Buckets(examples()))

@@ -176,12 +176,13 @@ def test_the_language_modelling_loss_of_choices_is_a_mean_of_their_rows(tmp_path
     def of(model, batch, **fields):
         return Finetune(lm_weight=0.5, **fields).losses(model, batch, train=False)[0]["lm"]
 
-    whole = bound(model, lambda m, b: of(m, b, choices=True))(params, batch)
+    loss = jit(bound(model, lambda m, b: of(m, b, choices=True)))
+    whole = loss(params, batch)
     alone = []
     for (q, c), n in np.ndenumerate(SIZES):
         row = {k: batch[k][q : q + 1, c : c + 1, :n] for k in ("tokens", "segments", "mask")}
         row |= {"labels": np.zeros(1, np.int32), "weight": np.ones(1, np.float32)}
-        alone.append(float(bound(model, lambda m, b: of(m, b, choices=True))(params, row)))
+        alone.append(float(loss(params, row)))
     np.testing.assert_allclose(float(whole), np.sum(alone) / 3, rtol=1e-5)
 
 

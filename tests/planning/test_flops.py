@@ -5,6 +5,7 @@ import math
 
 import jax
 import pytest
+from helpers.cases import nightly
 from jax.extend.core import Literal
 
 from firth import recipe, registry
@@ -58,30 +59,30 @@ def is_jaxpr(value) -> bool:
 
 
 BODIES = [
-    ("bert.py:tiny", {}),
+    nightly("bert.py:tiny", {}),
     ("bert.py:tiny,view=packed", dict(accumulate=2)),
     ("bert.py:tiny", dict(model__scan=True)),
-    ("roberta.py:tiny,length=128", {}),
+    nightly("roberta.py:tiny,length=128", {}),
     ("albert.py:tiny,length=128", dict(model__inner_layers=2, model__embedding_size=96)),
-    ("distilbert.py:tiny,length=128", {}),
+    nightly("distilbert.py:tiny,length=128", {}),
     ("distilbert.py:tiny,length=128", dict(objective__masked_only=True)),
     ("electra.py:tiny", dict(objective__sharing="none", objective__width=0.5)),
-    ("electra.py:tiny,variant=all_tokens,sharing=embeddings", {}),
+    nightly("electra.py:tiny,variant=all_tokens,sharing=embeddings", {}),
     ("electra.py:tiny,variant=replace_mlm,sharing=embeddings", {}),
     ("modernbert.py:tiny,length=128,objective=rtd", {}),
-    ("xlnet.py:tiny,length=96,memory=0", {}),
+    nightly("xlnet.py:tiny,length=96,memory=0", {}),
     ("xlnet.py:tiny,length=96", dict(model__scan=True, accumulate=2)),
     ("transformer_xl.py:tiny", {}),
-    ("gpt.py:tiny,length=128", {}),
+    nightly("gpt.py:tiny,length=128", {}),
     ("gpt2.py:tiny,length=128", {}),
     ("lstm.py:tiny", dict(accumulate=2)),
     ("lstm.py:medium", dict(model__embedding_size=96, model__tied_softmax=True)),
-    ("rnn.py:tiny", {}),
+    nightly("rnn.py:tiny", {}),
     ("awd_lstm.py:tiny", {}),
     ("rhn.py:tiny", {}),
-    ("char_cnn_lstm.py:tiny", {}),
+    nightly("char_cnn_lstm.py:tiny", {}),
     ("char_cnn_lstm.py:tiny", dict(model__vocab_size=60, accumulate=2)),
-    ("feedforward.py:tiny", {}),
+    nightly("feedforward.py:tiny", {}),
     ("feedforward.py:tiny,kind=direct", {}),
 ]
 

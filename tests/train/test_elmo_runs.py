@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 import pytest
-from helpers.compiler import XLA_FLAGS
 from helpers.runs import arguments, assert_same_bytes, logged, start
 
 import firth
@@ -81,7 +80,7 @@ def test_a_run_is_exported_read_again_and_evaluated(store, whole, tmp_path, caps
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bytes(store, tmp_path):
     for workdir in ("whole", "killed"):
-        process = start(command(store, tmp_path / workdir), XLA_FLAGS=XLA_FLAGS)
+        process = start(command(store, tmp_path / workdir))
         if workdir == "killed":
             deadline = time.monotonic() + 300
             seals = tmp_path / workdir / "seals"
@@ -90,7 +89,7 @@ def test_a_killed_run_ends_with_the_same_bytes(store, tmp_path):
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=60)
             assert not (tmp_path / workdir / "checkpoints" / str(STEPS)).exists()
-            process = start(command(store, tmp_path / workdir), XLA_FLAGS=XLA_FLAGS)
+            process = start(command(store, tmp_path / workdir))
         _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
     assert_same_bytes(tmp_path / "whole", tmp_path / "killed", STEPS)

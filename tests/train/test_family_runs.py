@@ -8,8 +8,7 @@ import time
 import numpy as np
 import pytest
 from helpers.compiler import XLA_FLAGS
-from helpers.runs import arguments, assert_same_bytes, logged
-from helpers.runs import start as start_as_users
+from helpers.runs import arguments, assert_same_bytes, logged, start
 
 from firth.cli import main
 from firth.errors import FirthError
@@ -51,8 +50,6 @@ RUNS = {  # name -> (recipe, changes)
 UNPUBLISHED = ("transformer_xl", "lstm")
 # Two networks, a memory, a cache and a carried state: the others have no part of their own to lose.
 IN_CI = ("electra", "xlnet", "gpt2", "lstm")
-# Most of these runs is the compiler's; those of BERT in test_train compile as users do.
-start = functools.partial(start_as_users, XLA_FLAGS=XLA_FLAGS)
 
 
 def command(store, workdir, name, teacher=None, **more):
@@ -121,7 +118,7 @@ def test_eight_devices_equal_one(run, tmp_path):
     _, whole, argv = run
     mesh = [f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor")]
     flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count=8"
-    process = start_as_users([*argv(tmp_path), *mesh], XLA_FLAGS=flags)
+    process = start([*argv(tmp_path), *mesh], XLA_FLAGS=flags)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     for one, other in zip(logged(whole), logged(tmp_path), strict=True):

@@ -6,7 +6,6 @@ import time
 import jax
 import numpy as np
 import pytest
-from helpers.compiler import XLA_FLAGS
 from helpers.runs import arguments, assert_same_bytes, logged, start
 
 from firth.cli import main
@@ -99,9 +98,8 @@ def test_there_must_be_a_held_out_text(store, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_killed_run_that_averages_ends_with_the_same_bytes(store, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    flags = dict(XLA_FLAGS=XLA_FLAGS)
     for workdir in (whole, killed):
-        process = start(command(store, workdir, "awd"), **flags)
+        process = start(command(store, workdir, "awd"))
         if workdir == killed:
             deadline = time.monotonic() + 300
             while not list((workdir / "seals").glob("*.json")) and time.monotonic() < deadline:
@@ -109,7 +107,7 @@ def test_a_killed_run_that_averages_ends_with_the_same_bytes(store, tmp_path):
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=60)
             assert not (workdir / "checkpoints" / str(STEPS)).exists(), "it was over too soon"
-            process = start(command(store, workdir, "awd"), **flags)
+            process = start(command(store, workdir, "awd"))
         _, errors = process.communicate(timeout=600)
         assert process.returncode == 0, errors
     assert_same_bytes(whole, killed, STEPS)

@@ -6,7 +6,6 @@ import sys
 import time
 
 import pytest
-from helpers.compiler import XLA_FLAGS
 from helpers.kills import campaign
 from helpers.poison import program
 from helpers.runs import CACHE, TINY, arguments, assert_same_bytes, logged, start
@@ -29,7 +28,7 @@ CHANGES = {
 def train(store, workdir, poisons, without=range(0), status=0, **changes) -> str:
     """Run to the end; returns what was said."""
     argv = arguments(store, workdir, **CHANGES | changes)
-    process = start(argv, program(poisons, without), XLA_FLAGS=XLA_FLAGS)
+    process = start(argv, program(poisons, without))
     _, said = process.communicate(timeout=1200)
     assert process.returncode == status, said
     return said
@@ -74,7 +73,7 @@ def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, rolled_back, 
     rng, reached = random.Random(1), set()
     for kill in range(8):
         changes = CHANGES | {"checkpoint.minutes": 0.0}
-        process = start(arguments(store, tmp_path, **changes), program(POISON), XLA_FLAGS=XLA_FLAGS)
+        process = start(arguments(store, tmp_path, **changes), program(POISON))
         target, newest, deadline = 4 * kill + rng.randrange(4), 0, time.monotonic() + 600
         while process.poll() is None and newest < target and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -92,9 +91,9 @@ def test_killed_at_any_time_it_rolls_back_to_the_same_bytes(store, rolled_back, 
 
 @pytest.mark.slow
 def test_killed_inside_its_saves_the_babysitter_brings_it_to_the_same_bytes(store, tmp_path):
-    """A hundred of these, and twenty SIGTERMs, are in experiments/survival."""
+    """Compiled as users do. A hundred of these and twenty SIGTERMs: experiments/survival."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    process = start(arguments(store, whole))
+    process = start(arguments(store, whole), XLA_FLAGS="")
     _, said = process.communicate(timeout=1200)
     assert process.returncode == 0, said
     argv = arguments(store, killed, checkpoint__minutes=0.0)
@@ -103,7 +102,7 @@ def test_killed_inside_its_saves_the_babysitter_brings_it_to_the_same_bytes(stor
         killed,
         kills=4,
         terms=1,
-        environment={"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""} | CACHE,
+        environment=CACHE | {"XLA_FLAGS": ""},
     )
     assert found["write"] + found["checksums"] == 4 and found["term"] == 1
     assert_same_bytes(whole, killed, TINY["steps"])

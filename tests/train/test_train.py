@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from helpers.compiler import XLA_FLAGS
 from helpers.runs import (
     TINY,
     arguments,
@@ -142,7 +143,7 @@ def test_eight_devices_equal_one(store, straight, tmp_path, mesh):
     changes = {f"mesh.{axis}": size for axis, size in mesh.items()}
     process = start(
         arguments(store, tmp_path, **changes),
-        XLA_FLAGS="--xla_force_host_platform_device_count=8",
+        XLA_FLAGS=f"{XLA_FLAGS} --xla_force_host_platform_device_count=8",
     )
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors

@@ -2,6 +2,7 @@
 
 import json
 import math
+import subprocess
 import sys
 import time
 from importlib import metadata
@@ -67,6 +68,17 @@ def test_tensorboard_gets_the_scalars_of_the_steps_that_count(tmp_path, monkeypa
     assert [e.step for e in events.Scalars("train/loss")] == [1, 2, 3]
     assert events.Scalars("train/loss")[-1].value == 0.5
     assert read_journal(tmp_path)[-1]["train/loss_at_nonfinite"] == "nan"
+
+
+def test_tensorboard_files_do_not_cost_an_import_of_pytorch(tmp_path):
+    """Which takes seconds of every run; whoever wants it later still finds it."""
+    code = (
+        "import importlib.util, sys; from firth.training.journal import Journal\n"
+        "Journal(sys.argv[1], 0).close()\n"
+        "assert 'torch' not in sys.modules and importlib.util.find_spec('torch')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert list(tmp_path.glob("events.out.tfevents.*"))
 
 
 def test_tensorboard_gets_the_config_once(tmp_path, monkeypatch):

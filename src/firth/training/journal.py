@@ -35,7 +35,8 @@ class Journal:
         self._drop_after(start)
         self.file = self.path.open("a", buffering=1)
         if tensorboard:
-            from tensorboardX import SummaryWriter
+            with _without("torch"):  # tensorboardX imports it for seconds, and needs it for tensors
+                from tensorboardX import SummaryWriter
 
             self.is_first = not any(Path(workdir).glob("events.out.tfevents.*"))
             self.events = SummaryWriter(
@@ -86,6 +87,19 @@ class Journal:
             self.file.close()
             if self.events:
                 self.events.close()
+
+
+@contextlib.contextmanager
+def _without(package: str):
+    """Let imports inside go on as if a package that is not imported yet were not installed."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None
+    try:
+        yield
+    finally:
+        del sys.modules[package]
 
 
 def read_journal(workdir) -> list[dict]:

@@ -79,18 +79,12 @@ def canonical(name: str, spec: dict, table: dict) -> str:
 def check_params(flat: dict, description: Description, where, names: dict | None = None):
     """Raise FirthError unless flat parameters are exactly those of the described model.
 
-    The model's own shapes come from `eval_shape`, which allocates nothing: a file may claim any
-    size. `names` is {path: name in the file} for the messages.
+    `names` is {path: name in the file} for the messages.
     """
     names = names or {}
     spec = description.spec
     check_depth(spec, len(flat), where)
-    model = _model(description, len(flat), where)
-
-    def init(key):
-        return to_layout(model.init(key, jnp.zeros((1, 1), jnp.int32))["params"], scan=False)
-
-    expected = flatten_dict(jax.eval_shape(init, jax.random.key(0)), sep="/")
+    expected = _shapes(_model(description, len(flat), where))
     if missing := [names.get(path, path) for path in expected if path not in flat]:
         raise FirthError(f"{where} lacks {len(missing)} of its tensors: {listed(missing)}")
     if surplus := [path for path in flat if path not in expected]:
@@ -102,6 +96,19 @@ def check_params(flat: dict, description: Description, where, names: dict | None
     ]
     if wrong:
         raise FirthError(f"{where} does not fit its description: {listed(wrong)}")
+
+
+@functools.lru_cache(maxsize=32)
+def _shapes(model) -> dict[str, jax.ShapeDtypeStruct]:
+    """{path: shape} of a model's parameters, layers unrolled.
+
+    They come from `eval_shape`, which allocates nothing: a file may claim any size.
+    """
+
+    def init(key):
+        return to_layout(model.init(key, jnp.zeros((1, 1), jnp.int32))["params"], scan=False)
+
+    return flatten_dict(jax.eval_shape(init, jax.random.key(0)), sep="/")
 
 
 def _model(description: Description, tensors: int, where):
