@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from helpers import datasets
+from helpers.cases import nightly
 from helpers.corpora import make_documents
 from helpers.datasets import tfds
 
@@ -66,7 +67,11 @@ def same_arrays(one, other):
 
 @pytest.mark.parametrize(
     ("split", "options"),
-    [("train", ()), ("train[25%:75%]", ("--workers", "1")), ("test", ("--runner", "direct"))],
+    [
+        nightly("train", ()),
+        ("train[25%:75%]", ("--workers", "1")),
+        ("test", ("--runner", "direct")),
+    ],
 )
 def test_the_store_is_that_of_the_same_documents_in_a_file(
     folder, tokenizer, tmp_path, split, options

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.cases import nightly
 
 from firth.distributed import libtpu
 
@@ -21,7 +22,7 @@ jax.devices()
 
 
 @pytest.mark.usefixtures("libtpu")
-@pytest.mark.parametrize("program", [PROGRAM, FIRST + PROGRAM, LOAD])
+@pytest.mark.parametrize("program", [nightly(PROGRAM), FIRST + PROGRAM, nightly(LOAD)])
 def test_nothing_is_said_of_tpus_that_are_not_there(program):
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run(
@@ -37,7 +38,7 @@ SLICE_DESCRIBED = (
 
 
 @pytest.mark.usefixtures("libtpu")
-@pytest.mark.parametrize("before", [NO_TPU_FOUND, SLICE_DESCRIBED])
+@pytest.mark.parametrize("before", [nightly(NO_TPU_FOUND), SLICE_DESCRIBED])
 def test_children_of_a_process_in_which_libtpu_found_no_tpu_run_on_the_cpu(before):
     """libtpu sets TPU_WORKER_ID and others to warnings, and a description needs a TPU's names."""
     child = "from firth.distributed.job import in_cluster; print(in_cluster())"

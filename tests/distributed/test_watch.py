@@ -8,6 +8,7 @@ from threading import Event
 from types import SimpleNamespace
 
 import pytest
+from helpers.cases import nightly
 from helpers.jobs import end, error_of, free_port, start_job
 
 from firth.distributed import job
@@ -77,7 +78,7 @@ def test_processes_meet_by_what_slurm_says():
         assert status == 0, text
 
 
-@pytest.mark.parametrize("who", [0, 2])
+@pytest.mark.parametrize("who", [0, nightly(2)])
 def test_a_killed_process_ends_the_others_at_once_and_is_named_with_its_step(who):
     results, seconds = ended("SIGKILL", who)
     assert seconds < 10
@@ -97,7 +98,9 @@ def test_a_silent_process_ends_the_others_when_patience_is_over():
         assert "process 1 (" in error_of(text) and "silent for 4 s" in error_of(text)
 
 
-@pytest.mark.parametrize("ending, who, expected", [("error", 0, 2), ("error", 2, 2), ("bug", 1, 1)])
+@pytest.mark.parametrize(
+    "ending, who, expected", [nightly("error", 0, 2), ("error", 2, 2), nightly("bug", 1, 1)]
+)
 def test_an_error_of_one_is_the_error_of_all(ending, who, expected):
     results, seconds = ended(ending, who)
     assert seconds < 10

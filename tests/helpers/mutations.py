@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import re
 import tomllib
 from pathlib import Path
@@ -78,5 +79,6 @@ def check(mutation: Mutation, root: Path = ROOT) -> None:
             raise ListError(f"{mutation}: {name} has no test {parts[-1]}")
 
 
+@functools.cache
 def _functions(path: Path) -> set[str]:
     return set(re.findall(r"^ *def (\w+)\(", path.read_text(), re.MULTILINE))

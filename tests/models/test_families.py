@@ -88,7 +88,7 @@ def test_every_layer_and_head_equals_transformers(torch, tmp_path, family, shape
     assert np.abs(out.hidden).mean() > 0.1 and np.std(logits[saved.heads[0]]) > 0.1
 
 
-@pytest.mark.parametrize(("family", "shape"), CASES)
+@pytest.mark.parametrize(("family", "shape"), with_each_change(FIRST, CASES))
 def test_classifiers_equal_transformers(torch, tmp_path, family, shape):
     name = CLASSES[family][-1]
     theirs = make_model(tmp_path / "m", family, shape, name, num_labels=5)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.quick import initial, jit
 
 from firth.errors import FirthError
@@ -71,7 +72,7 @@ def made(objective, spec=STUDENT):
     return model, params
 
 
-@pytest.mark.parametrize("masked_only", [False, True])
+@pytest.mark.parametrize("masked_only", [nightly(False), True])
 def test_the_terms_equal_torchs(teacher, clean, masked_only):
     import torch
 

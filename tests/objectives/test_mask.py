@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.quick import jit
 from helpers.rows import (
     CLS,
@@ -85,7 +86,7 @@ CASES = [(masking, *size) for masking in MASKINGS for size in ((64, 20), (33, 3)
 OF = {masking: [case for case in CASES if case[0] == masking] for masking in MASKINGS}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES[1::2], *map(nightly, CASES[::2])])
 def test_positions_are_distinct_ascending_and_never_special(case):
     _, batch, tokens, present, _ = corrupted_rows(*case)
     for row, picked in enumerate(chosen(batch["positions"], batch["target_weights"])):

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.quick import jit
 from helpers.rows import MASK, SPECIAL, make_batch, random_rows
 from ml_collections import ConfigDict
@@ -173,9 +174,9 @@ def test_a_batch_in_which_nothing_is_predicted_costs_nothing(clean):
     [
         {},
         dict(weight=7.0, generator_weight=3.0, temperature=2.0),
-        dict(variant="electra_15", weight=2.0, sharing="none"),
+        nightly(dict(variant="electra_15", weight=2.0, sharing="none")),
         dict(variant="replace_mlm", weight=0.5, correct=False),
-        dict(variant="all_tokens", weight=4.0, generator_weight=0.0),
+        nightly(dict(variant="all_tokens", weight=4.0, generator_weight=0.0)),
         dict(legacy_with_replacement=True, weight=2.0),
         dict(sharing="all", width=1.0, generator_weight=2.0),
     ],
@@ -260,10 +261,10 @@ def teacher():
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
+        nightly({}),
         dict(soft=3.0, hard=0.5, cosine=4.0, temperature=1.5),
         dict(masked_only=True, temperature=4.0),
-        dict(cosine=0.0, hard=0.0),
+        nightly(dict(cosine=0.0, hard=0.0)),
     ],
     ids=str,
 )

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.quick import jit
 from helpers.stores import END, FIRST, IDS, store_of
 from helpers.views import streams
@@ -103,7 +104,7 @@ def whole(batch):
     return gradient_of(batch, 1)
 
 
-@pytest.mark.parametrize(("accumulate", "devices"), [(2, 1), (4, 1), (2, 2)])
+@pytest.mark.parametrize(("accumulate", "devices"), [nightly(2, 1), (4, 1), (2, 2)])
 def test_micro_batches_add_up_to_the_batch_and_keep_its_memory(batch, whole, accumulate, devices):
     """So the halves of every micro-batch are read in the directions that their rows have."""
     mesh = partition.create_mesh(dict(data=devices, fsdp=1, tensor=1), jax.devices()[:devices])

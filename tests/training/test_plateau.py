@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
+from helpers.cases import nightly
 
 from firth.errors import FirthError
 from firth.training import plateau
@@ -133,7 +134,7 @@ def merity(losses, nonmono):
     return None
 
 
-@pytest.mark.parametrize("patience", [1, 2, 5])
+@pytest.mark.parametrize("patience", [nightly(1), 2, nightly(5)])
 def test_the_trigger_is_that_of_awd_lstm(patience):
     found = set()
     for losses in np.random.default_rng(2).normal(size=(20, 25)) - np.arange(25) / 8:
