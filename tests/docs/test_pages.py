@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import pytest
 from helpers.pages import run, run_page
+from helpers.published.bert import make_thin_minilm
 
 from firth.recipe import OWN_RUNS
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index", "pretrain", "finetune", "predict", "adapt", "vectors", "look", "recipes")
 PAGES += ("devices", "storage", "plan", "lineage", "questions", "choices", "glue")
-NIGHTLY = ("adapt", "lineage", "questions", "choices")  # that take half of the time of all
+NIGHTLY = ("index", "adapt", "lineage", "questions", "choices")  # half of the time of all
 README = "README"  # runs on what the quick start left
 # Pages without a command that is to be run here; the blocks of the last two run elsewhere.
 READ = ("coming-from", "results", "errors", "map", "departures", "api", "tpu", "extending")
@@ -32,9 +33,9 @@ def sentence(rng: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """The folder in which a reader of the pages works: a corpus, labels, new texts."""
+    """The folder in which a reader of the pages works: a corpus, labels, new texts, a MiniLM."""
     folder, rng = tmp_path_factory.mktemp("pages") / "reader", random.Random(0)
-    folder.mkdir()
+    make_thin_minilm(folder / "minilm")
     documents = [" ".join(sentence(rng) for _ in range(12)) for _ in range(60)]
     (folder / "corpus.txt").write_text("\n\n".join(documents) + "\n")
     lines = [sentence(rng) for _ in range(400)]
@@ -124,6 +125,7 @@ def test_the_page_does_what_it_says(folder, monkeypatch, capsys, name):
     page = DOCS / f"{name}.md"
     if name == README:
         page = ROOT / "README.md"
+        shutil.rmtree(place / "minilm")  # here the published weights
         make_quickstart(place)
     commands = run_page(page, place, extra)
     assert len(commands) >= 1

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.compiler import XLA_FLAGS
 from helpers.runs import (
     TINY,
@@ -74,8 +75,8 @@ def test_what_is_asked_for_every_so_many_steps_comes_then(straight):
     ("sig", "status"),
     [
         (signal.SIGKILL, -9),
-        pytest.param(signal.SIGTERM, TERMINATED, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, INTERRUPTED, marks=[pytest.mark.slow, pytest.mark.nightly]),
+        nightly(signal.SIGTERM, TERMINATED),
+        nightly(signal.SIGINT, INTERRUPTED),
     ],
 )
 def test_resume_is_exact(store, straight, tmp_path, sig, status):
@@ -103,6 +104,7 @@ def newest_step(workdir) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # with each change test_survival kills, inside saves
 def test_kills_at_random_times_change_nothing(store, tmp_path):
     """SIGKILL, a new process each time: the same bytes and journal. FIRTH_KILLS=20 kills more."""
     wanted = int(os.environ.get("FIRTH_KILLS", 4))

@@ -1,6 +1,7 @@
 """Small BERTs with random weights and odd dimensions, their tokenizer, and the MiniLM package."""
 
 import importlib.util
+import shutil
 import string
 from pathlib import Path
 
@@ -73,6 +74,20 @@ def add_tokenizer(directory):
     tokenizer = transformers.BertTokenizerFast(str(Path(directory) / "vocab.txt"))
     tokenizer.save_pretrained(directory)
     return tokenizer
+
+
+def make_thin_minilm(directory):
+    """A model with the files and the tokenizer of MiniLM, but three thin layers of random weights.
+
+    In a folder named `minilm` commands find it before the package.
+    """
+    thin = dict(hidden_size=32, num_attention_heads=4, intermediate_size=64, num_hidden_layers=3)
+    make_bert(directory, vocab_size=30522, max_position_embeddings=512, **thin)
+    for path in minilm().iterdir():
+        if path.is_dir():
+            shutil.copytree(path, Path(directory) / path.name)
+        elif path.name not in ("config.json", "model.safetensors"):
+            shutil.copy(path, directory)
 
 
 def minilm() -> Path:
