@@ -115,7 +115,7 @@ def assert_equal(found, expected):
     [
         (128, 2, 2, 4, 0.1),
         nightly(0, 1, 2, 2, 0.0),
-        pytest.param(256, 1, 1, 8, 0.1, marks=pytest.mark.slow),
+        nightly(256, 1, 1, 8, 0.1),
     ],
 )
 def test_equals_the_plain_way_with_its_gradients(memory, directions, streams, heads, rate):
