@@ -81,15 +81,15 @@ def train(init, file, workdir, seed=0):
 
 
 def test_a_run_starts_from_one_on_another_task(tmp_path, capsys):
-    """From three labels to two, as from MNLI to RTE, whose classifier is new; then to the same."""
+    """From three labels to two, as from MNLI to RTE; two others of the same number; the same."""
     make_bert(tmp_path / "init", "BertForPreTraining", vocab_size=72, num_hidden_layers=1)
     add_tokenizer(tmp_path / "init")
-    for name, labels in (("three", "abc"), ("two", "ab")):
+    for name, labels in (("three", "abc"), ("two", "ab"), ("others", "no")):
         rows = "".join(f"the cat sat {i}\t{labels[i % len(labels)]}\n" for i in range(9))
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + rows)
     before = train(tmp_path / "init", tmp_path / "three.tsv", tmp_path / "runs/three")
     capsys.readouterr()
-    cases = (("three", "two", False), ("two", "two", True))
+    cases = (("three", "two", False), ("two", "others", False), ("two", "two", True))
     for seed, (init, name, kept) in enumerate(cases):  # a seed has its own random values
         workdir = tmp_path / f"runs/{name}" if init != name else tmp_path / "runs/again"
         first = read_model(tmp_path / "runs" / init).params["classifier"]["dense"]["kernel"]
