@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.runs import arguments, logged, make_corpus
 
 import firth
@@ -103,7 +104,7 @@ def store(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("gpt", marks=pytest.mark.nightly), "gpt2"])
+@pytest.mark.parametrize("name", [nightly("gpt"), "gpt2"])
 def test_text_is_generated_by_a_run_and_by_what_it_publishes(name, store, tmp_path, capsys):
     """Trained until it has learnt that words of the corpus follow one another."""
     fields = {"model.intermediate_size": 128, "schedule.lr": 3e-3, "steps": 80, "eval.every": 80}

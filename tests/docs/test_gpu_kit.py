@@ -1,9 +1,7 @@
 """The kit of experiments/gpu: what it measures next, what it keeps, and every stage on a CPU."""
 
-import functools
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers.compiler import XLA_FLAGS
+from helpers.cases import nightly
 
 KIT = Path(__file__).parents[2] / "experiments" / "gpu"
 
@@ -82,9 +80,8 @@ def test_why_a_process_gave_nothing(cells, log, status, found):
 
 
 def run(*arguments, env=None):
-    """The kit's command; its programs are compiled quickly, since they run a few times."""
+    """The kit's command."""
     command = [sys.executable, KIT / "run.py", *map(str, arguments)]
-    env = os.environ | {"XLA_FLAGS": XLA_FLAGS} if env is None else env
     return subprocess.run(command, capture_output=True, text=True, env=env)
 
 
@@ -106,7 +103,6 @@ def write_data(folder: Path) -> list:
 
 
 STAGES = ("attention", "steps", "families", "inference", "pretrain")
-nightly = functools.partial(pytest.param, marks=pytest.mark.nightly)
 
 
 @pytest.fixture(scope="module")

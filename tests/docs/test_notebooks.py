@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from helpers.cases import nightly
 from helpers.notebooks import NOTEBOOKS, execute
 from helpers.published.bert import minilm
 
@@ -50,12 +51,8 @@ def test_a_notebook_is_kept_as_it_ran(path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(
-            path, id=path.stem, marks=pytest.mark.nightly if "pretrain" in path.stem else ()
-        )
-        for path in NOTEBOOKS
-    ],
+    [nightly(path) if "pretrain" in path.stem else path for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
 )
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
     """In a process of its own, on fewer texts and steps."""
@@ -64,7 +61,7 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
         pytest.importorskip(package)
     minilm()  # skips without the package
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    monkeypatch.delenv("XLA_FLAGS", raising=False)  # one device, not the eight of a test
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # compiled as users do
     notebook, replaced = nbformat.read(path, 4), set()
     for cell in notebook.cells:
         for old, new in SMALL.items():

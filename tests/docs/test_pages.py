@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from helpers.cases import nightly
 from helpers.pages import run, run_page
 from helpers.published.bert import make_thin_minilm
 
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index", "pretrain", "finetune", "predict", "adapt", "vectors", "look", "recipes")
 PAGES += ("devices", "storage", "plan", "lineage", "questions", "choices", "glue")
-NIGHTLY = ("index", "adapt", "lineage", "questions", "choices")  # half of the time of all
+NIGHTLY = ("index", "adapt", "lineage", "questions", "choices")
 README = "README"  # runs on what the quick start left
 # Pages without a command that is to be run here; the blocks of the last two run elsewhere.
 READ = ("coming-from", "results", "errors", "map", "departures", "api", "tpu", "extending")
@@ -110,10 +111,7 @@ def test_the_navigation_names_every_page():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else ())
-        for name in (README, *PAGES)
-    ],
+    [nightly(name) if name in NIGHTLY else name for name in (README, *PAGES)],
 )
 def test_the_page_does_what_it_says(folder, monkeypatch, capsys, name):
     place = folder.parent / FOLLOWS.get(name, name)

@@ -4,12 +4,10 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
-NIGHT = (pytest.mark.slow, pytest.mark.nightly)
 
-
-def nightly(*values, id=None):
+def nightly(*values):
     """A case of a promise that each change sees by another case."""
-    return pytest.param(*values, marks=NIGHT, id=id)
+    return pytest.param(*values, marks=(pytest.mark.slow, pytest.mark.nightly))
 
 
 def with_each_change(chosen: Collection, cases: Iterable) -> list:

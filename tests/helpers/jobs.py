@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from helpers.runs import CACHE, arguments
+from helpers.runs import COMMAND, arguments
 
 SMALL = dict(
     **dict(steps=16, log_every=4, eval__every=8, checkpoint__every=4, checkpoint__keep=5),
@@ -35,9 +35,9 @@ def start_job(count: int, command, cache=None, **environment) -> list[subprocess
     for process in range(count):
         place = dict(COORDINATOR=f"localhost:{port}", PROCESSES=count, PROCESS=process)
         place = {f"FIRTH_{name}": str(value) for name, value in place.items()}
-        flags.append({"FIRTH_PATIENCE": str(PATIENCE)})
+        flags.append({"FIRTH_PATIENCE": str(PATIENCE)} | place | COMMAND)
         flags[-1] |= {"FIRTH_CACHE": f"{cache}/{process}"} if cache else {}
-        flags[-1] |= place | CACHE | environment
+        flags[-1] |= environment
         if count > 1:  # on the CPU, only process 0 finds what is kept, and gloo waits 30 s at most
             flags[-1]["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     return [

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from firth.cli import main
-from helpers.compiler import XLA_FLAGS
 
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w/]+\.py)\n")
@@ -72,11 +71,8 @@ def run(line: str, extra: Extra) -> None:
             return
         line = shlex.join([*words[: words.index("firth")], "firth", *argv])
     published = "minilm" in line and not Path("minilm").exists()
-    environment = os.environ | {
-        "PYTHON": sys.executable,
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": FAST_STEPS if published else XLA_FLAGS,
-    }
+    environment = os.environ | {"PYTHON": sys.executable, "JAX_PLATFORMS": "cpu"}
+    environment |= {"XLA_FLAGS": FAST_STEPS} if published else {}
     command = ["sh", "-ec", NAMED + line]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, (line, done.stderr)

@@ -79,7 +79,7 @@ def arguments(store, workdir, recipe="bert.py:tiny,length=32", **changes) -> lis
     ]
 
 
-CACHE = {  # a command finds all that one before it has compiled
+COMMAND = {  # the environment of a command, which finds all that one before it has compiled
     "JAX_PLATFORMS": "cpu",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
@@ -93,13 +93,13 @@ def trained(argv, status=0) -> str:
 
 
 def start(argv: list[str], program=("-m", "firth", "train"), **environment) -> subprocess.Popen:
-    """`firth train` in a new process, on one CPU device unless XLA_FLAGS says otherwise.
+    """`firth train` in a new process, on one CPU device unless JAX_NUM_CPU_DEVICES says otherwise.
 
     Compiled as tests are; with `XLA_FLAGS=""` as users do.
     """
     return subprocess.Popen(
         [sys.executable, *program, *map(str, argv)],
-        env=os.environ | CACHE | environment,
+        env=os.environ | COMMAND | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -4,6 +4,7 @@
 arguments. Here it stands in for cuDNN. On a GPU the last test compares the kernels themselves.
 """
 
+import itertools
 import logging
 import re
 
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.cases import nightly
+from helpers.cases import nightly, with_each_change
 from helpers.quick import initial, jit
 
 from firth.errors import FirthError
@@ -129,10 +130,11 @@ def family_config(family, **fields):
     return FAMILIES[family].Config(**sizes | still | fields)
 
 
+OFTEN = [(family, family == "modernbert") for family in FAMILIES]
+
+
 @pytest.mark.parametrize(
-    ("family", "scan"),
-    [(family, family == "modernbert") for family in FAMILIES]
-    + [nightly(family, family != "modernbert") for family in FAMILIES],
+    ("family", "scan"), with_each_change(OFTEN, itertools.product(FAMILIES, (False, True)))
 )
 def test_a_family_computes_the_same_either_way(stand_in, monkeypatch, family, scan):
     monkeypatch.setattr(cudnn, "unfit", lambda *_: "")  # the stand-in computes in 32 bits

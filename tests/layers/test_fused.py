@@ -4,12 +4,13 @@ On a TPU the kernels themselves run, with `JAX_PLATFORMS=tpu pytest tests/layers
 """
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.cases import nightly
+from helpers.cases import with_each_change
 from helpers.quick import initial, jit
 
 from firth.errors import FirthError
@@ -51,18 +52,15 @@ def reference(q, k, v, bias, keep, dout):
 
 
 @pytest.mark.parametrize(
-    ("heads", "width", "rate"),
-    [
-        (4, 32, RATE),
-        (4, 64, 0.0),
-        (1, 128, RATE),
-        nightly(4, 32, 0.0),
-        nightly(4, 64, RATE),
-        nightly(1, 128, 0.0),
-    ],
+    ("size", "rate"),
+    with_each_change(
+        [((4, 32), RATE), ((4, 64), 0.0), ((1, 128), RATE)],
+        itertools.product([(4, 32), (4, 64), (1, 128)], (0.0, RATE)),
+    ),
 )
-def test_equals_float64_with_its_gradients(heads, width, rate):
-    """More keys than queries; one row is full, one padded."""
+def test_equals_float64_with_its_gradients(size, rate):
+    """More keys than queries; one row is full, one padded. `size` is heads and their width."""
+    heads, width = size
     q, dout = (normal((B, L, heads, width), seed) for seed in (0, 3))
     k, v = (normal((B, M, heads, width), seed) for seed in (1, 2))
     bias = mask_to_bias(jnp.arange(M) < jnp.array([[M], [700]]))
@@ -86,8 +84,10 @@ def test_equals_float64_with_its_gradients(heads, width, rate):
 
 @pytest.mark.parametrize(
     ("reach", "rate"),
-    [((L, 0), RATE), ((64, 64), RATE), nightly((100, 30), RATE), ((100, 30), 0.0)]
-    + [nightly(reach, 0.0) for reach in ((L, 0), (64, 64))],
+    with_each_change(
+        [((L, 0), RATE), ((64, 64), RATE), ((100, 30), 0.0)],
+        itertools.product([(L, 0), (64, 64), (100, 30)], (0.0, RATE)),
+    ),
 )
 def test_equals_float64_where_queries_see_what_is_near(reach, rate):
     """The rows of one text are padded, and no gradient comes from there."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -148,7 +149,7 @@ def test_scan_equals_loop_in_values_and_gradients(case, value_and_gradient):
     assert_close(loop, scanned, rtol=1e-4, atol=1e-5)
 
 
-REMATS = [(remat, scan) for remat in REMAT_POLICIES for scan in (False, True)]
+REMATS = list(itertools.product(REMAT_POLICIES, (False, True)))
 
 
 @pytest.mark.parametrize(("remat", "scan"), with_each_change(REMATS[1::2] + REMATS[:1], REMATS))

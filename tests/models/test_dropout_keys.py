@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers import steps
-from helpers.cases import nightly
+from helpers.cases import with_each_change
 from helpers.quick import jit
 
 from firth.layers import dropout
@@ -74,13 +74,12 @@ def test_steps_micro_batches_layers_and_sites_of_a_run():
     assert sorted(m.tobytes() for _, m in first) == sorted(m.tobytes() for _, m in again)
 
 
+STACKS = ("albert", "modernbert", "gpt", "transformer_xl")
+OFTEN = [(name, name != "gpt") for name in STACKS]
+
+
 @pytest.mark.parametrize(
-    ("name", "scan"),
-    [
-        *(("albert", True), ("modernbert", True), ("gpt", False), ("transformer_xl", True)),
-        *(nightly("albert", False), nightly("modernbert", False), nightly("gpt", True)),
-        nightly("transformer_xl", False),
-    ],
+    ("name", "scan"), with_each_change(OFTEN, itertools.product(STACKS, (False, True)))
 )
 def test_layers_and_sites(name, scan):
     """Three layers of every kind of stack; ALBERT's share their parameters but no mask."""

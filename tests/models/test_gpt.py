@@ -5,6 +5,7 @@ Parity with transformers stands in test_families.py.
 
 import dataclasses
 import functools
+import itertools
 import json
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
-from helpers.cases import nightly
+from helpers.cases import with_each_change
 from helpers.published.families import make_model
 from helpers.quick import jit
 
@@ -111,7 +112,7 @@ def assert_causal(family, scan=False):
 
 @pytest.mark.parametrize(
     ("family", "scan"),
-    [("gpt", False), ("gpt2", True), nightly("gpt", True), nightly("gpt2", False)],
+    with_each_change([("gpt", False), ("gpt2", True)], itertools.product(FAMILIES, (False, True))),
 )
 def test_no_place_depends_on_a_later_one(family, scan):
     assert_causal(family, scan)
@@ -146,7 +147,7 @@ def test_attention_is_to_the_real_tokens_up_to_ones_own(family):
     assert_looks_back(family)
 
 
-@pytest.mark.parametrize("family", ["gpt", nightly("gpt2")])
+@pytest.mark.parametrize("family", with_each_change(["gpt"], FAMILIES))
 def test_scan_and_remat_change_no_gradient(family):
     _, params = made(family)
 

@@ -1,6 +1,7 @@
 """Hidden states of a few places: those of the whole body, for less work in its last layer."""
 
 import functools
+import itertools
 
 import jax
 import numpy as np
@@ -48,7 +49,7 @@ def all_gathered(model, tokens_BL, mask_BL, at_BP):
     return model.encoder(tokens_BL, None, mask_BL).last[np.arange(B)[:, None], at_BP]
 
 
-WAYS = [(name, mask) for name in BODIES for mask in ("real", "packed")]
+WAYS = list(itertools.product(BODIES, ("real", "packed")))
 OFTEN = [way for way in WAYS if way[1] == "packed" or way[0] in ("bert", "modernbert")]
 
 

@@ -5,7 +5,7 @@ import math
 
 import jax
 import pytest
-from helpers.cases import nightly
+from helpers.cases import nightly, with_each_change
 from jax.extend.core import Literal
 
 from firth import recipe, registry
@@ -137,10 +137,7 @@ LONG = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=() if n in LONG[4:7:2] else pytest.mark.nightly, id=n) for n in LONG],
-)
+@pytest.mark.parametrize("name", with_each_change(LONG[4:7:2], LONG))
 def test_xla_counts_a_few_percent_more(name):
     """Random bits of dropout would be most of the rest, so there are none."""
     outlines = outlined(name, batch_size=16, **NO_DROPOUT)

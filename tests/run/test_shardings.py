@@ -5,6 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.steps import FAMILIES, trained
 
 from firth.training.partition import leaf_path
@@ -55,8 +56,7 @@ IN_CI += [("roberta", "zero1"), ("feedforward", "zero1")]
 
 def marked(family, layout):
     """The case, nightly if CI does not run it."""
-    marks = () if (family, layout) in IN_CI else pytest.mark.nightly
-    return pytest.param(family, layout, marks=marks, id=f"{family}-{layout}")
+    return (family, layout) if (family, layout) in IN_CI else nightly(family, layout)
 
 
 def test_every_family_is_here():

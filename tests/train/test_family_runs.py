@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers.compiler import XLA_FLAGS
+from helpers.cases import with_each_change
 from helpers.runs import arguments, assert_same_bytes, logged, start
 
 from firth.cli import main
@@ -83,9 +83,7 @@ def trained(store, teacher, tmp_path_factory):
     return train
 
 
-@pytest.fixture(
-    params=[pytest.param(n, marks=() if n in IN_CI else pytest.mark.nightly) for n in RUNS]
-)
+@pytest.fixture(params=with_each_change(IN_CI, RUNS))
 def run(request, trained, store, teacher):
     """(name, a workdir trained in one go, the command of another)."""
     name = request.param
@@ -116,8 +114,7 @@ def test_eight_devices_equal_one(run, tmp_path):
     """Memory is cut over the devices like the rows that it belongs to; BERT's covers the others."""
     _, whole, argv = run
     mesh = [f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor")]
-    flags = f"{XLA_FLAGS} --xla_force_host_platform_device_count=8"
-    process = start([*argv(tmp_path), *mesh], XLA_FLAGS=flags)
+    process = start([*argv(tmp_path), *mesh], JAX_NUM_CPU_DEVICES="8")
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     for one, other in zip(logged(whole), logged(tmp_path), strict=True):

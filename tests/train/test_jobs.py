@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.jobs import SMALL, end, error_of, read_state, start_job, start_training
 from helpers.runs import BY_TF_DATA, arguments, logged, make_corpus
 
@@ -128,7 +129,7 @@ def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
         np.testing.assert_allclose(one[name]["mean"], two[name]["mean"], rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.nightly), 2])
+@pytest.mark.parametrize("count", [nightly(1), 2])
 def test_a_checkpoint_of_four_goes_on_with_fewer(store, runs, tmp_path, count):
     workdir = tmp_path / "work"
     shutil.copytree(runs[4], workdir)
@@ -178,7 +179,7 @@ def test_what_four_saved_is_restored_to_the_byte_on_two(runs):
         assert status == 0, text
 
 
-@pytest.mark.parametrize("who", [pytest.param(0, marks=pytest.mark.nightly), 1])
+@pytest.mark.parametrize("who", [nightly(0), 1])
 def test_sigterm_to_one_of_two_saves_on_both(store, runs, tmp_path, who):
     job = start_training(2, store, tmp_path)
     until(lambda: newest_step(tmp_path) >= 4, job)

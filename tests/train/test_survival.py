@@ -8,7 +8,7 @@ import time
 import pytest
 from helpers.kills import campaign
 from helpers.poison import program
-from helpers.runs import CACHE, TINY, arguments, assert_same_bytes, logged, start
+from helpers.runs import COMMAND, TINY, arguments, assert_same_bytes, logged, start
 
 STEPS = 36
 POISON = {25: float("nan"), 30: 200.0}  # by number of the batch
@@ -102,7 +102,7 @@ def test_killed_inside_its_saves_the_babysitter_brings_it_to_the_same_bytes(stor
         killed,
         kills=4,
         terms=1,
-        environment=CACHE | {"XLA_FLAGS": ""},
+        environment=COMMAND | {"XLA_FLAGS": ""},
     )
     assert found["write"] + found["checksums"] == 4 and found["term"] == 1
     assert_same_bytes(whole, killed, TINY["steps"])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.published.bert import make_bert
 from helpers.published.families import SHAPES, make_model
 
@@ -143,15 +144,12 @@ def test_causal_language_modelling_tracks_pytorch(torch, tmp_path, family):
     assert losses[-1] < losses[0]
 
 
-OTHERS = [name for name in SHAPES if name not in CAUSAL]
-
-
-SLOW, NIGHTLY = [pytest.mark.slow], [pytest.mark.slow, pytest.mark.nightly]
+OTHERS = [name for name in SHAPES if name not in (*CAUSAL, "albert")]
 
 
 @pytest.mark.parametrize(
     "family",
-    ["bert", *(pytest.param(n, marks=SLOW if n == "albert" else NIGHTLY) for n in OTHERS)],
+    ["bert", pytest.param("albert", marks=pytest.mark.slow), *map(nightly, OTHERS)],
 )
 def test_masked_language_modelling_tracks_pytorch(torch, tmp_path, family):
     if family == "bert":

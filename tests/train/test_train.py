@@ -11,7 +11,6 @@ import time
 import numpy as np
 import pytest
 from helpers.cases import nightly
-from helpers.compiler import XLA_FLAGS
 from helpers.runs import (
     TINY,
     arguments,
@@ -139,14 +138,11 @@ def test_kills_at_random_times_change_nothing(store, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "mesh",
-    [pytest.param(dict(data=8), marks=pytest.mark.nightly), dict(data=2, fsdp=2, tensor=2)],
+    [nightly(dict(data=8)), dict(data=2, fsdp=2, tensor=2)],
 )
 def test_eight_devices_equal_one(store, straight, tmp_path, mesh):
     changes = {f"mesh.{axis}": size for axis, size in mesh.items()}
-    process = start(
-        arguments(store, tmp_path, **changes),
-        XLA_FLAGS=f"{XLA_FLAGS} --xla_force_host_platform_device_count=8",
-    )
+    process = start(arguments(store, tmp_path, **changes), JAX_NUM_CPU_DEVICES="8")
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert "8 x" in (tmp_path / "env.txt").read_text()

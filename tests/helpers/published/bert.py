@@ -82,12 +82,8 @@ def make_thin_minilm(directory):
     In a folder named `minilm` commands find it before the package.
     """
     thin = dict(hidden_size=32, num_attention_heads=4, intermediate_size=64, num_hidden_layers=3)
+    shutil.copytree(minilm(), directory)
     make_bert(directory, vocab_size=30522, max_position_embeddings=512, **thin)
-    for path in minilm().iterdir():
-        if path.is_dir():
-            shutil.copytree(path, Path(directory) / path.name)
-        elif path.name not in ("config.json", "model.safetensors"):
-            shutil.copy(path, directory)
 
 
 def minilm() -> Path:
