@@ -238,9 +238,8 @@ def test_losses_against_numpy(clean):
         batch = jit(objective.corrupt)(clean, jax.random.key(3))
 
         def everything(m, b, objective=objective):
-            hidden = m.generator_hidden(b["tokens"], b["segments"], b["mask"], train=False)
-            index = b["positions"][..., None]
-            logits = m.generate(jnp.take_along_axis(hidden, index, axis=1))
+            texts = b["tokens"], b["segments"], b["mask"]
+            logits = m.generate(m.generator_hidden(b["positions"], *texts, train=False))
             filled = objective.fill(logits, b)
             detected = m.head("rtd")(m.encoder(filled, b["segments"], b["mask"]).last)
             return objective.losses(m, b, train=False), filled, detected, logits.argmax(-1)
@@ -295,8 +294,8 @@ def test_the_copy_mechanism_against_numpy(clean):
     batch = jit(objective.corrupt)(clean, jax.random.key(3))
 
     def everything(m, b):
-        hidden = m.generator_hidden(b["tokens"], b["segments"], b["mask"], train=False)
-        logits = m.generate(jnp.take_along_axis(hidden, b["positions"][..., None], axis=1))
+        texts = b["tokens"], b["segments"], b["mask"]
+        logits = m.generate(m.generator_hidden(b["positions"], *texts, train=False))
         filled = objective.fill(logits, b)
         last = m.encoder(filled, b["segments"], b["mask"]).last
         return objective.losses(m, b, train=False), filled, m.mlm(last), m.copies(last)

@@ -190,7 +190,9 @@ def test_replaced_tokens_weigh_the_generator_and_what_learns_from_it(clean, chan
     variant = changes.get("variant", "electra")
 
     def logits(m, b):
-        seen = m.generator_hidden(b["tokens"], b["segments"], b["mask"], train=False)
+        everywhere = jnp.indices(b["tokens"].shape)[1]
+        texts = b["tokens"], b["segments"], b["mask"]
+        seen = m.generator_hidden(everywhere, *texts, train=False)
         words = m.generate(seen)
         at_slots = jnp.take_along_axis(words, b["positions"][..., None], 1)
         filled = objective.fill(at_slots, b)

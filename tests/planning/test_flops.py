@@ -157,9 +157,20 @@ def test_a_generator_that_is_trained_no_more_has_no_backward_pass():
 
 def test_attention_of_modernbert_by_its_reach():
     """Of 22 layers the 1st, 4th, ... 22nd see everything; the others compute as much."""
-    parts = flops.update_flops(outlined("modernbert.py:base,length=128"))
+    parts = flops.update_flops(outlined("modernbert.py:base,length=128", model__scan=True))
     assert parts["attention products"] * 14 == parts["local attention products"] * 8
     assert parts["attention products"] == 8 * 3 * 2 * 2 * 128**2 * 768 * 4
+
+
+def test_the_last_layer_of_modernbert_is_local_or_global():
+    """At 20 of 128 places it saves 84 % of its own kind alone."""
+    for layers, part in ((2, "local attention products"), (4, "attention products")):
+        fields = dict(model__num_layers=layers, objective__max_predictions=20)
+        few = flops.update_flops(outlined("modernbert.py:tiny,length=128", **fields))
+        whole = outlined("modernbert.py:tiny,length=128", model__scan=True, **fields)
+        saved = {name: count - few[name] for name, count in flops.update_flops(whole).items()}
+        other = {"local attention products", "attention products"} - {part}
+        assert saved[part] == 3 * 2 * 2 * 4 * 108 * 128 * 128 and not saved[other.pop()]
 
 
 def test_every_family_and_every_pretraining_objective_has_a_formula():
@@ -172,7 +183,8 @@ def test_every_family_and_every_pretraining_objective_has_a_formula():
 
 def test_six_flops_a_parameter_and_token():
     """The common estimate, for a body whose layers are nearly all of it."""
-    outlines = outlined("bert.py:large,length=512", model__vocab_size=30522, batch_size=8)
+    changes = dict(model__vocab_size=30522, model__scan=True, batch_size=8)
+    outlines = outlined("bert.py:large,length=512", **changes)
     parts = flops.update_flops(outlines)
     layers = 24 * (4 * 1024**2 + 8 * 1024**2)
     assert parts["attention projections"] + parts["MLP"] == 6 * layers * 8 * 512

@@ -249,7 +249,7 @@ class MultiHeadAttention(nn.Module):
           x_BLD: hidden states.
           bias: float, broadcastable to [B, H, L, M]; added to the scores.
           train: whether to apply dropout.
-          at_BP: int, the places that queries are of; None: all. Kernels know all alone.
+          at_BP: int, the places that queries are of, for plain attention; None: all.
 
         Returns:
           The output [B, L, D] and the attention probabilities before dropout [B, H, L, M], with P
@@ -281,7 +281,7 @@ class MultiHeadAttention(nn.Module):
             bias,
             dropout,
             train=train,
-            fuse=self.fused and at_BP is None,
-            kernels=self.kernels if at_BP is None else "plain",
+            fuse=self.fused,
+            kernels=self.kernels,
         )
         return project("output", out_BLHK.reshape(B, -1, D)), probs_BHLM

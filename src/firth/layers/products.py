@@ -12,6 +12,8 @@ D width, E width of the embeddings, F MLP width, V vocabulary, N layers.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from firth.layers.transformer import reads_places
+
 EMBEDDINGS, PROJECTIONS, MLP = "embeddings", "attention projections", "MLP"
 PRODUCTS, LOCAL = "attention products", "local attention products"
 INPUTS, RECURRENT = "input products", "recurrent products"
@@ -32,7 +34,15 @@ class Product(NamedTuple):
     needed: bool = True
 
 
-def transformer(c, *, rows, length, micro=1, embedded=0, gates=1) -> Iterator[Product]:
+def of_body(body, *, read: int, **shape) -> Iterator[Product]:
+    """Those of a body that is read at so many places of a row, by the formula of its Config."""
+    places = {"places": read} if reads_places(body) else {}
+    return body.config.products(**shape, **places)
+
+
+def transformer(
+    c, *, rows, length, micro=1, embedded=0, gates=1, places=0, own=2
+) -> Iterator[Product]:
     """Softmax attention and an MLP whose first map is `gates` times F wide, over full rows.
 
     Args:
@@ -41,19 +51,23 @@ def transformer(c, *, rows, length, micro=1, embedded=0, gates=1) -> Iterator[Pr
       micro: micro-batches of an update.
       embedded: E, where it is not the body's own (a generator on its discriminator's embeddings).
       gates: 2 where half of the first map gates the other half.
+      places: of each row, where the last layer is computed alone; 0: everywhere.
+      own: how many of the four projections are of these places then.
 
     Pre-norm layers end with a sum, which needs no result of the MLP's second map.
     """
     del micro
     tokens, D = rows * length, c.hidden_size
+    saved = rows * (length - places) if places else 0  # tokens that the last layer leaves out
     layers = c.num_layers * getattr(c, "inner_layers", 1)
-    widths, pre_norm = 2 * tokens * D * c.intermediate_size, getattr(c, "pre_norm", False)
+    inputs, pre_norm = layers * tokens - saved, getattr(c, "pre_norm", False)
+    widths = 2 * inputs * D * c.intermediate_size
     if getattr(c, "projects", False):
         yield Product(EMBEDDINGS, 2 * tokens * (embedded or c.embedding_width) * D)
-    yield Product(PROJECTIONS, layers * 2 * tokens * 4 * D**2)
-    yield Product(PRODUCTS, layers * 2 * tokens * 2 * length * D)
-    yield Product(MLP, layers * gates * widths)
-    yield Product(MLP, layers * widths, needed=not pre_norm)
+    yield Product(PROJECTIONS, 2 * (layers * tokens * 4 - saved * own) * D**2)
+    yield Product(PRODUCTS, 2 * inputs * 2 * length * D)
+    yield Product(MLP, gates * widths)
+    yield Product(MLP, widths, needed=not pre_norm)
 
 
 def with_local_layers(c, **shape) -> Iterator[Product]:
@@ -62,13 +76,16 @@ def with_local_layers(c, **shape) -> Iterator[Product]:
     Local layers compute all scores, as global ones do.
     """
     everywhere = -(-c.num_layers // c.global_every)
-    for product in transformer(c, gates=2, **shape):
+    for product in transformer(c, gates=2, own=1, **shape):
         if product.part != PRODUCTS:
             yield product
             continue
-        layer = product.forward // c.num_layers
-        yield product._replace(forward=everywhere * layer)
-        yield product._replace(part=LOCAL, forward=(c.num_layers - everywhere) * layer)
+        layer = 2 * shape["rows"] * shape["length"] * 2 * shape["length"] * c.hidden_size
+        saved = c.num_layers * layer - product.forward  # of the last layer
+        last_is_local = (c.num_layers - 1) % c.global_every > 0
+        local = (c.num_layers - everywhere) * layer - saved * last_is_local
+        yield product._replace(forward=product.forward - local)
+        yield product._replace(part=LOCAL, forward=local)
 
 
 def relative(

@@ -65,8 +65,8 @@ class RotaryAttention(nn.Module):
             bias,
             drop,
             train=train,
-            fuse=c.fused_attention and not packed and at_BP is None,
-            kernels=c.attention if at_BP is None else "plain",
+            fuse=c.fused_attention and not packed,
+            kernels=c.attention,
             reach=self.reach,
         )
         out_BLD = dense(c, D, "output")(out_BLHK.reshape(B, -1, D))
@@ -131,7 +131,6 @@ class Stack(nn.Module):
             layers = scanned(block, c.num_layers - 1, 0)(c, name="layers")
             x_BLD, out = layers(x_BLD, contexts, train, attentions, is_local_N[1:])
             collected.append(out)
-            x_BLD = x_BLD if at_BP is None else gather(x_BLD, at_BP)
         if at_BP is not None:
             return x_BLD, None, None
         hidden, probs = zip(*collected, strict=True)

@@ -100,6 +100,18 @@ def choose_attention(fields, *more: str) -> str:
     return "plain" if why else "cudnn"
 
 
+def reads_places(body: nn.Module) -> bool:
+    """Whether a body can compute its last layer at some places alone (`at_BP` of its `encode`).
+
+    Its class itself says so (`last_layer_at`, which is not inherited). Scanned layers are computed
+    as one, and kernels of attention take whole rows.
+    """
+    if not vars(type(body)).get("last_layer_at", False):
+        return False
+    c = body.config
+    return not (c.scan or c.fused_attention or c.attention == "cudnn")
+
+
 def layer_norm(config, name: str | None = None) -> nn.LayerNorm:
     """Layer normalisation with float32 statistics (two passes: the variance cannot cancel)."""
     return nn.LayerNorm(
@@ -263,14 +275,12 @@ class Stack(nn.Module):
     def __call__(self, x_BLD, bias, *, train: bool, attentions: bool, at_BP=None):
         """Return the last hidden states [B,L,D], all N of them [N,B,L,D], and probabilities.
 
-        Probabilities are [N, B, H, L, L], or None unless `attentions`. With `at_BP` the last hidden
-        states are those at these places alone, [B, P, D], and the rest is None.
+        Probabilities are [N, B, H, L, L], or None unless `attentions`. With `at_BP` (see
+        `reads_places`) the last hidden states are those at these places alone, [B, P, D], and the
+        rest is None.
         """
         c = self.config
         if at_BP is None:
             return run_layers(c, Block, x_BLD, bias, train, attentions)
-        if c.scan:  # the last layer is compiled as the others are
-            last_BLD, *_ = run_layers(c, Block, x_BLD, bias, train, False)
-            return gather(last_BLD, at_BP), None, None
         own = [None] * (c.num_layers - 1) + [at_BP]
         return run_layers(c, Block, x_BLD, bias, train, False, own)

@@ -7,6 +7,7 @@ import dataclasses
 from typing import ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from firth.errors import FirthError
@@ -70,10 +71,15 @@ class Group(nn.Module):
     config: Config
 
     @nn.compact
-    def __call__(self, x_BLD, bias, train: bool, attentions: bool):
-        """Return the new hidden states, and (all hidden states, all probabilities)."""
-        layers = [Block(self.config, name=f"inner_{j}") for j in range(self.config.inner_layers)]
-        x_BLD, *collected = in_turn(layers, x_BLD, bias, train, attentions)
+    def __call__(self, x_BLD, bias, train: bool, attentions: bool, at_BP=None):
+        """Return the new hidden states, and (all hidden states, all probabilities).
+
+        With `at_BP` the last layer is as `layers.transformer.Block` has it.
+        """
+        inner = self.config.inner_layers
+        layers = [Block(self.config, name=f"inner_{j}") for j in range(inner)]
+        own = None if at_BP is None else [None] * (inner - 1) + [at_BP]
+        x_BLD, *collected = in_turn(layers, x_BLD, bias, train, attentions, own)
         return x_BLD, tuple(collected)
 
 
@@ -83,7 +89,7 @@ class SharedStack(nn.Module):
     config: Config
 
     @nn.compact
-    def __call__(self, x_BLD, bias, *, train: bool, attentions: bool):
+    def __call__(self, x_BLD, bias, *, train: bool, attentions: bool, at_BP=None):
         """Return as `layers.transformer.Stack`, with N = num_layers x inner_layers."""
         c = self.config
         module = rematerialised(c, Group)
@@ -104,8 +110,11 @@ class SharedStack(nn.Module):
                 continue
             group = module(c, name=name)
             for _ in range(count):
-                x_BLD, (hidden, probs) = group(x_BLD, bias, train, attentions)
-                collected.append((hidden[None], probs[None] if attentions else None))
+                own_BP = at_BP if len(collected) == c.num_layers - 1 else None
+                x_BLD, out = group(x_BLD, bias, train, attentions, own_BP)
+                collected.append(jax.tree.map(lambda leaf: leaf[None], out))
+        if at_BP is not None:
+            return x_BLD, None, None
 
         def joined(parts):
             return jnp.concatenate([part.reshape(-1, *part.shape[2:]) for part in parts])
@@ -119,6 +128,7 @@ class Body(bert.Body):
 
     config: Config
     stack_of: ClassVar[type[nn.Module]] = SharedStack
+    last_layer_at: ClassVar[bool] = True
 
 
 # ----------------------------------------------------------------- published form (Hugging Face)

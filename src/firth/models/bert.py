@@ -79,7 +79,6 @@ class Config:
     attention_output_dropout: ClassVar[bool] = True  # before the residual sum
     causal: ClassVar[bool] = False  # whether a token sees only those before it
     packs: ClassVar[bool] = True  # whether its body reads packed rows; not inherited by one's own
-    last_layer_at: ClassVar[bool] = True  # whether it has `last_at`; not inherited
     products = transformer  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True  # of the head that scores the next token
 
@@ -149,6 +148,7 @@ class Body(nn.Module):
 
     config: Config
     stack_of: ClassVar[type[nn.Module]] = Stack
+    last_layer_at: ClassVar[bool] = True  # whether `encode` takes `at_BP`; not inherited
 
     def setup(self):
         """Name the parts."""
@@ -170,7 +170,7 @@ class Body(nn.Module):
         if c.pooler:
             self.pooler = dense(c, c.hidden_size)
 
-    def __call__(self, tokens_BL, segments_BL=None, mask_BL=None, *, train=False, attentions=False):
+    def __call__(self, tokens_BL, segments_BL=None, mask_BL=None, *, train=False, **options):
         """Encode a batch: `embed`, then `encode`.
 
         Args:
@@ -180,12 +180,12 @@ class Body(nn.Module):
             `layers.attention.mask_to_bias` has it: each text is read as if it were alone, but
             `pooled` is that of the row's first.
           train: apply dropout (needs the `dropout` random stream).
-          attentions: also return the attention probabilities.
+          options: of `encode`.
         """
         if mask_BL is None:
             mask_BL = jnp.ones(tokens_BL.shape, bool)
         e_BLE = self.embed(tokens_BL, segments_BL, mask_BL, train=train)
-        return self.encode(e_BLE, mask_BL, train=train, attentions=attentions)
+        return self.encode(e_BLE, mask_BL, train=train, **options)
 
     def embed(self, tokens_BL, segments_BL, mask_BL, *, train: bool):
         """Sum of the embeddings, normalised: [B, L, E]."""
@@ -207,24 +207,20 @@ class Body(nn.Module):
             e_BLE += self.type(segments_BL)
         return self.drop(self.norm(e_BLE), train=train)
 
-    def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
-        """Run the layers and the pooler; the embeddings may come from another encoder."""
-        e_BLD = self.project(e_BLE) if self.config.projects else e_BLE
-        context = self.context(mask_BL)
-        last_BLD, layers, probs = self.stack(e_BLD, context, train=train, attentions=attentions)
-        pooled_BD = self.pool(last_BLD[:, 0]) if self.config.pooler else None
-        hidden = jnp.concatenate([e_BLD[None], layers])
-        return Encoded(last=last_BLD, hidden=hidden, pooled=pooled_BD, attentions=probs)
+    def encode(self, e_BLE, mask_BL, *, train, attentions=False, **places) -> Encoded:
+        """Run the layers and the pooler; the embeddings may come from another encoder.
 
-    def last_at(self, tokens_BL, mask_BL, at_BP):
-        """Last hidden states [B, P, D] at places int [B, P] of each row, without dropout.
-
-        The last layer is computed there alone.
+        `attentions` asks for the attention probabilities, too. With `at_BP` in `places`, int places
+        of each row, the last layer is computed there alone, where `transformer.reads_places`:
+        `last` is [B, P, D], `pooled` that of the first place, and the rest None.
         """
-        e_BLE = self.embed(tokens_BL, None, mask_BL, train=False)
         e_BLD = self.project(e_BLE) if self.config.projects else e_BLE
-        context = self.context(mask_BL)
-        return self.stack(e_BLD, context, train=False, attentions=False, at_BP=at_BP)[0]
+        last_BLD, layers, probs = self.stack(
+            e_BLD, self.context(mask_BL), train=train, attentions=attentions, **places
+        )
+        pooled_BD = self.pool(last_BLD[:, 0]) if self.config.pooler else None
+        hidden = None if places else jnp.concatenate([e_BLD[None], layers])
+        return Encoded(last=last_BLD, hidden=hidden, pooled=pooled_BD, attentions=probs)
 
     def context(self, mask_BL):
         """What all layers share: the bias of attention."""

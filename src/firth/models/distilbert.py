@@ -24,7 +24,6 @@ class Config(bert.Config):
     """As BERT's, with DistilBERT-base as the default."""
 
     truncated: ClassVar[bool] = False
-    last_layer_at: ClassVar[bool] = True
     attention_output_dropout: ClassVar[bool] = False
     classifier_hidden: ClassVar[str] = "relu"
     classifier_input_dropout: ClassVar[bool] = False

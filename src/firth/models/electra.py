@@ -35,7 +35,6 @@ class Config(bert.Config):
     """As BERT's, with ELECTRA-small as the default."""
 
     glorot_edges: ClassVar[bool] = True
-    last_layer_at: ClassVar[bool] = True
     head_activation: ClassVar[str] = "gelu"
     classifier_hidden: ClassVar[str] = "gelu"
 

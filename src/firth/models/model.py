@@ -1,6 +1,7 @@
 """What every family shares: the representation interface and an encoder with its heads."""
 
 import dataclasses
+import functools
 import importlib
 import sys
 
@@ -15,6 +16,7 @@ from firth import registry
 from firth.errors import FirthError
 from firth.layers.affine import products_in
 from firth.layers.attention import gather
+from firth.layers.transformer import reads_places
 from firth.models import FAMILIES
 from firth.models.heads import classifies_pooled, find_head, key_of
 from firth.training.efficient.lora import KEY, merge
@@ -30,14 +32,15 @@ class Encoded:
 
     last: [B, L, D], the input of heads: `hidden[-1]`. In training some families apply dropout to
       it.
-    hidden: [N+1, B, L, D], the embeddings and the output of every layer.
+    hidden: [N+1, B, L, D], the embeddings and the output of every layer; None where `last` is that
+      of some places.
     pooled: [B, D], or None where the family has no pooler.
     attentions: probabilities [N, B, H, L, L]; None unless the caller asks for them.
     memory: the next segment of the same rows attends to it. None where the family has no memory.
     """
 
     last: jax.Array
-    hidden: jax.Array
+    hidden: jax.Array | None = None
     pooled: jax.Array | None = None
     attentions: jax.Array | None = None
     memory: dict | None = None
@@ -74,7 +77,9 @@ class Model(nn.Module):
         logits = {name: find_head(name).logits(self, name, out, mask_BL) for name in self.heads}
         if self.is_initializing():  # the second model gets its parameters too
             if self.generator:
-                self.generate(self.generator_hidden(tokens_BL, segments_BL, mask_BL, train=False))
+                first_B1 = jnp.zeros_like(tokens_BL[:, :1])
+                rows = (tokens_BL, segments_BL, mask_BL)
+                self.generate(self.generator_hidden(first_B1, *rows, train=False))
             if self.teacher:
                 self.teacher(tokens_BL, segments_BL, mask_BL)
         return out, logits
@@ -87,14 +92,14 @@ class Model(nn.Module):
         """Vocabulary logits float32 [B, M, V] at gathered positions."""
         return self.mlm_head(hidden_BMD, self.encoder.decode)
 
-    def hidden_at(self, tokens_BL, mask_BL, at_BP):
-        """Last hidden states [B, P, D] at places int [B, P] of each row, without dropout.
+    def read_at(self, at_BP, tokens_BL, segments_BL=None, mask_BL=None, *, train=False) -> Encoded:
+        """Encode for what stands at places int [B, P] of each row alone: `last` is [B, P, D].
 
-        Bodies that can (`last_layer_at` of their Config) compute their last layer there alone.
+        `pooled` is that of a row if its first place is 0. Bodies that can (`layers.transformer.
+        reads_places`) compute their last layer at these places alone.
         """
-        if vars(type(self.encoder.config)).get("last_layer_at", False):
-            return self.encoder.last_at(tokens_BL, mask_BL, at_BP)
-        return gather(self.encoder(tokens_BL, None, mask_BL).last, at_BP)
+        encode = functools.partial(self.encoder, tokens_BL, segments_BL, mask_BL, train=train)
+        return _at(at_BP, self.encoder, encode)
 
     def lm(self, hidden_BLD):
         """Vocabulary logits float32 [B, L, V] of the token after each, or at it for XLNet."""
@@ -104,11 +109,8 @@ class Model(nn.Module):
         """Logits float32 [B, L] that a token is the original (All-tokens MLM)."""
         return self.head("copy")(hidden_BLD)[..., 0].astype(jnp.float32)
 
-    def classify(self, out: Encoded, mask_BL=None, *, train=False, head="classifier", texts=0):
+    def classify(self, out: Encoded, mask_BL=None, *, train=False, head="classifier"):
         """Logits float32 [B, C] of the family's classifier, or of `head`, made like it.
-
-        In rows packed with at most `texts` texts, which `mask_BL` numbers from 1, the logits are
-        [B, texts, C], those of texts that a row lacks without a meaning.
 
         It reads by `classifier_pooling` the first token ("cls"), the last real one ("last"), the
         mean of the real ones ("mean"), or the last, greatest and mean values beside each other
@@ -116,8 +118,6 @@ class Model(nn.Module):
         own.
         """
         c = self.encoder.config
-        if texts:
-            return self.head(head)(self._of_texts(out.last, mask_BL, texts), train=train)
         pools = classifies_pooled(c)
         if c.classifier_pooling == "cls":
             x_BD = out.pooled if pools else out.last[:, 0]
@@ -133,19 +133,25 @@ class Model(nn.Module):
             x_BD = self.encoder.pool(x_BD) if pools else x_BD
         return self.head(head)(x_BD, train=train)
 
-    def _of_texts(self, last_BLD, number_BL, texts: int):
-        """What the classifier reads of each text of packed rows, [B, T, D]."""
-        c = self.encoder.config
-        own_BTL = number_BL[:, None] == jnp.arange(1, texts + 1)[:, None]
+    def classify_packed(self, tokens_BL, segments_BL, text_BL, texts: int, head: str, *, train):
+        """Logits float32 [B, T, C] of a head made like the classifier, for packed rows.
+
+        `text_BL` numbers the at most T = `texts` texts of a row from 1. The logits of texts that a
+        row lacks have no meaning.
+        """
+        rows, c = (tokens_BL, segments_BL, text_BL), self.encoder.config
+        own_BTL = text_BL[:, None] == jnp.arange(1, texts + 1)[:, None]
         if c.classifier_pooling == "mean":
+            last_BLD = self.encoder(*rows, train=train).last
             count_BT1 = jnp.maximum(own_BTL.sum(2, keepdims=True), 1)
             x_BTD = jnp.einsum("BTL,BLD->BTD", own_BTL.astype(last_BLD.dtype), last_BLD) / count_BT1
         else:
-            x_BTD = gather(last_BLD, own_BTL.argmax(2))
-        return self.encoder.pool(x_BTD) if classifies_pooled(c) else x_BTD
+            x_BTD = self.read_at(own_BTL.argmax(2), *rows, train=train).last
+        x_BTD = self.encoder.pool(x_BTD) if classifies_pooled(c) else x_BTD
+        return self.head(head)(x_BTD, train=train)
 
-    def generator_hidden(self, tokens_BL, segments_BL, mask_BL, *, train):
-        """The generator's last hidden states [B, L, D_generator].
+    def generator_hidden(self, at_BP, tokens_BL, segments_BL, mask_BL, *, train):
+        """The generator's last hidden states [B, P, D_generator] at places of each row.
 
         Without a second model, this one is also the generator (complete weight sharing).
         """
@@ -154,13 +160,22 @@ class Model(nn.Module):
         body = self.generator.encoder if self.generator else self.encoder
         table = self.encoder if self.tied else body
         e_BLE = table.embed(tokens_BL, segments_BL, mask_BL, train=train)
-        return body.encode(e_BLE, mask_BL, train=train).last
+        encode = functools.partial(body.encode, e_BLE, mask_BL, train=train)
+        return _at(at_BP, body, encode).last
 
     def generate(self, hidden_BMD):
         """The generator's vocabulary logits float32 [B, M, V]."""
         generator = self.generator or self
         table = self.encoder if self.tied else generator.encoder
         return generator.mlm_head(hidden_BMD, table.decode)
+
+
+def _at(at_BP, body, encode) -> Encoded:
+    """What `encode`, a function of the body, has at places int [B, P] of each row."""
+    if reads_places(body):
+        return encode(at_BP=at_BP)
+    out = encode()
+    return Encoded(last=gather(out.last, at_BP), pooled=out.pooled)
 
 
 def concat_pooled(h_BLD, mask_BL=None):

@@ -59,7 +59,6 @@ class Config:
     pre_norm: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     packs: ClassVar[bool] = True  # see BERT's
-    last_layer_at: ClassVar[bool] = True
     products = with_local_layers  # of a step, for counting FLOPs
     lm_bias: ClassVar[bool] = True
     type_vocab_size: ClassVar[int] = 1
@@ -109,6 +108,7 @@ class Body(nn.Module):
 
     config: Config
     stack_of: ClassVar[type[nn.Module]] = Stack
+    last_layer_at: ClassVar[bool] = True  # see BERT's
 
     def setup(self):
         """Name the parts."""
@@ -134,18 +134,17 @@ class Body(nn.Module):
             raise FirthError(f"rows of {L} tokens are beyond model.max_length={c.max_length}")
         return self.drop(self.norm(self.word(tokens_BL)), train=train)
 
-    def encode(self, e_BLE, mask_BL, *, train: bool, attentions: bool = False) -> Encoded:
-        """Run the layers; the embeddings may come from another encoder."""
+    def encode(self, e_BLE, mask_BL, *, train, attentions=False, **places) -> Encoded:
+        """As BERT's."""
         e_BLD = self.project(e_BLE) if self.config.projects else e_BLE
-        contexts = self.context(mask_BL)
-        last_BLD, layers, probs = self.stack(e_BLD, contexts, train=train, attentions=attentions)
+        last_BLD, layers, probs = self.stack(
+            e_BLD, self.context(mask_BL), train=train, attentions=attentions, **places
+        )
         last_BLD = self.final_norm(last_BLD)
+        if places:
+            return Encoded(last=last_BLD)
         hidden = jnp.concatenate([e_BLD[None], layers[:-1], last_BLD[None]])
         return Encoded(last=last_BLD, hidden=hidden, attentions=probs)
-
-    def last_at(self, tokens_BL, mask_BL, at_BP):
-        """As BERT's."""
-        return self.final_norm(bert.Body.last_at(self, tokens_BL, mask_BL, at_BP))
 
     def context(self, mask_BL):
         """(bias, rotation) of global and of local layers."""

@@ -30,7 +30,6 @@ class Config(bert.Config):
     """As BERT's, with RoBERTa-base as the default; `pad_id` decides where positions begin."""
 
     truncated: ClassVar[bool] = False
-    last_layer_at: ClassVar[bool] = True
     head_activation: ClassVar[str] = "gelu"
     classifier_hidden: ClassVar[str] = "tanh"
 

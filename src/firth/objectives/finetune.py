@@ -98,9 +98,8 @@ class Finetune(TaskObjective):
     def logits(self, model, batch, *, train: bool):
         """Logits float32 [B, C], of packed rows [B, T, C]."""
         if "text" in batch:
-            text_BL, texts = batch["text"], batch["weight"].shape[1]
-            out = model.encoder(batch["tokens"], batch["segments"], text_BL, train=train)
-            return model.classify(out, text_BL, train=train, head=self.heads[0], texts=texts)
+            rows, texts = (batch["tokens"], batch["segments"]), batch["weight"].shape[1]
+            return model.classify_packed(*rows, batch["text"], texts, self.heads[0], train=train)
         return self._read(model, _rows(batch), train)[0].reshape(self._shape(batch))
 
     def _shape(self, batch) -> tuple[int, int]:
@@ -108,13 +107,20 @@ class Finetune(TaskObjective):
         return (len(batch["tokens"]), batch["tokens"].shape[1] if self.choices else -1)
 
     def _read(self, model, batch, train: bool):
-        """(logits [B, C], hidden states [B, L, D] of the texts in their own order)."""
-        mask_BL = batch["mask"]
+        """(logits [B, C], hidden states [B, L, D] of the texts in their own order).
+
+        Where the classifier alone reads them, they may be those of the first token, [B, 1, D].
+        """
+        mask_BL, c = batch["mask"], model.encoder.config
+        first_only = c.classifier_pooling == "cls" and not self.lm_weight
 
         def encode(tokens_BL, segments_BL):
-            if reads_backward(model.encoder.config):
+            if reads_backward(c):
                 tokens_BL = turned(tokens_BL, mask_BL)
-            return model.encoder(tokens_BL, segments_BL, mask_BL, train=train)
+            rows = (tokens_BL, segments_BL, mask_BL)
+            if first_only:
+                return model.read_at(jnp.zeros_like(tokens_BL[:, :1]), *rows, train=train)
+            return model.encoder(*rows, train=train)
 
         out = encode(batch["tokens"], batch["segments"])
         last_BLD = out.last

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.layers.products import Product, masked_words
+from firth.layers.products import Product, masked_words, of_body
 from firth.objectives import mask, spans
 from firth.objectives.losses import cross_entropy
 from firth.objectives.objective import Objective, Sources
@@ -212,8 +212,11 @@ class MaskedLM(Objective):
     def products(self, model, *, rows, length, micro):
         """See `Objective.products`."""
         c = model.encoder.config
-        yield from c.products(rows=rows, length=length, micro=micro)
-        yield masked_words(c, rows * min(self.max_predictions, length))
+        predicted = min(self.max_predictions, length)
+        read = predicted + (self.pairs != "none")
+        shape = dict(rows=rows, length=length, micro=micro)
+        yield from of_body(model.encoder, read=read, **shape)
+        yield masked_words(c, rows * predicted)
         if self.pairs != "none":
             yield Product("pooler", 2 * rows * c.hidden_size**2)
             yield Product(self.pairs, 2 * rows * c.hidden_size * 2)
@@ -227,8 +230,12 @@ class MaskedLM(Objective):
 
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum} and metrics {name: (sum, weight)} of a corrupted batch."""
-        out = model.encoder(batch["tokens"], batch["segments"], batch["mask"], train=train)
-        logits_BPV = model.mlm(mask.gather(out.last, batch["positions"]))
+        at_BP = batch["positions"]
+        if self.pairs != "none":  # the first token, which the pair is read from
+            at_BP = jnp.pad(at_BP, ((0, 0), (1, 0)))
+        rows = (batch["tokens"], batch["segments"], batch["mask"])
+        out = model.read_at(at_BP, *rows, train=train)
+        logits_BPV = model.mlm(out.last[:, -batch["positions"].shape[1] :])
         loss, right = cross_entropy(logits_BPV, batch["targets"], batch["target_weights"])
         weights = self.weights(batch)
         sums = {"mlm": loss}

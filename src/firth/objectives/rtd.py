@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from firth.errors import FirthError
-from firth.layers.products import Product, masked_words
+from firth.layers.products import Product, masked_words, of_body
 from firth.models.model import family
 from firth.objectives import mask, mlm
 from firth.objectives.losses import cross_entropy, log_loss, ranked_right
@@ -198,12 +198,15 @@ class ReplacedTokens(Objective):
     def products(self, model, *, rows, length, micro):
         """See `Objective.products`."""
         c, shape = model.encoder.config, dict(rows=rows, length=length, micro=micro)
-        predicted = rows * min(self.masked.max_predictions, length)
-        g = model.generator.encoder.config if model.generator else c
+        read = min(self.masked.max_predictions, length)
+        predicted = rows * read
+        generator = model.generator.encoder if model.generator else model.encoder
+        g = generator.config
         scored = c.embedding_width if model.tied else g.embedding_width
         backward = 0 if self.trained else 2
         guesses = masked_words(g, predicted, scored)
-        for product in (*g.products(embedded=scored, **shape), guesses):
+        body = of_body(generator, read=read, embedded=scored, **shape)
+        for product in (*body, guesses):
             yield product._replace(owner="generator", backward=min(product.backward, backward))
         yield from c.products(**shape)
         tokens = rows * length
@@ -241,9 +244,9 @@ class ReplacedTokens(Objective):
     def losses(self, model, batch, *, train: bool):
         """Sums {term: loss sum} and metrics {name: (sum, weight)} of a corrupted batch."""
         weights = self.weights(batch)
-        texts = (batch["segments"], batch["mask"])
-        hidden_BLD = model.generator_hidden(batch["tokens"], *texts, train=train)
-        logits_BPV = model.generate(mask.gather(hidden_BLD, batch["positions"]))
+        at_BP, texts = batch["positions"], (batch["segments"], batch["mask"])
+        hidden_BPD = model.generator_hidden(at_BP, batch["tokens"], *texts, train=train)
+        logits_BPV = model.generate(hidden_BPD)
         generator_loss, right = cross_entropy(logits_BPV, batch["targets"], batch["target_weights"])
         filled_BL = self.fill(logits_BPV, batch)
         replaced_BL = (filled_BL != batch["original"]) & batch["mask"]

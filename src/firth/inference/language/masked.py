@@ -129,6 +129,7 @@ def _of_length(rows: list[Row], texts_N, mask_id: int, within_word: bool) -> Inp
 
 def _predict(model, tokens_BL, mask_BL, places_B, targets_BK):
     """Log-probabilities [B, K] of the targets at one place of each row."""
-    logits_BV = model.mlm(model.hidden_at(tokens_BL, mask_BL, places_B[:, None]))[:, 0]
+    out = model.read_at(places_B[:, None], tokens_BL, None, mask_BL)
+    logits_BV = model.mlm(out.last)[:, 0]
     target_BK = jnp.take_along_axis(logits_BV, targets_BK, axis=-1)
     return target_BK - jax.nn.logsumexp(logits_BV, axis=-1, keepdims=True)
