@@ -39,7 +39,7 @@ def test_packed_files_and_marks_of_bytes(tmp_path):
 
 def test_answers_that_are_not_at_their_place(tmp_path):
     wrong = {"id": "2", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 1}]}
-    before = {"id": "3", "question": "Who?", "answers": [{"text": ".", "answer_start": -1}]}
+    before = {"id": "3", "question": "Who?", "answers": [{"text": "Ann", "answer_start": -1}]}
     path = write(tmp_path / "a.json", squad((CONTEXT, [SOME, wrong, before])))
     with pytest.raises(FirthError, match=r"question '2': answer 'Ann' is not at 1, .* 'nn '"):
         read_squad(path)
