@@ -38,7 +38,8 @@ def pytest_configure(config):
         os.environ["FIRTH_CACHE"] = folder = tempfile.mkdtemp(prefix="firth-cache-")
         config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
     config.pluginmanager.register(account.Account(), "account")
-    if not config.getoption("numprocesses", None):  # else its workers run the tests
+    workers = config.getoption("numprocesses", None) and not config.getoption("collectonly")
+    if not workers:  # else they run the tests
         import jax
 
         jax.config.update("jax_num_cpu_devices", 8)

@@ -4,8 +4,10 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -104,6 +106,29 @@ def start(argv: list[str], program=("-m", "firth", "train"), **environment) -> s
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def struck(argv: list[str], workdir: Path, steps: int, kind=signal.SIGKILL) -> tuple[int, str]:
+    """(status, stderr) of a run of so many steps that gets a signal at its first sealed checkpoint.
+
+    Not one that was over by then.
+    """
+    process, deadline = start(argv), time.monotonic() + 300
+    while not list((workdir / "seals").glob("*.json")):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]
+        time.sleep(0.005)
+    process.send_signal(kind)
+    _, errors = process.communicate(timeout=60)
+    assert not (workdir / "checkpoints" / str(steps)).exists(), "it was over too soon"
+    return process.returncode, errors
+
+
+def finish(argv: list[str], **environment) -> str:
+    """What `firth train` says in a new process (see `start`), which must end well."""
+    process = start(argv, **environment)
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    return errors
 
 
 # `python -c BY_TF_DATA FILE ARGUMENTS`: `firth train` in a process that has TensorFlow already and

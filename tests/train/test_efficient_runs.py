@@ -3,14 +3,12 @@
 import json
 import re
 import shutil
-import signal
-import time
 
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
 from helpers.labelled import make_labelled
-from helpers.runs import assert_same_bytes, final_state, logged, start, trained
+from helpers.runs import assert_same_bytes, final_state, finish, logged, struck, trained
 
 import firth
 from firth.cli import main
@@ -121,19 +119,12 @@ def test_stopped_it_goes_on_to_the_same_bytes(folder, ended, tmp_path):
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_killed_it_goes_on_to_the_same_bytes(folder, tmp_path):
-    for name in ("straight", "killed", "killed"):
-        argv = command(folder, tmp_path / name, "--config.checkpoint.every=3")
-        first = not (tmp_path / name).exists()
-        process = start(argv)
-        deadline = time.monotonic() + 300
-        while name == "killed" and first and not (tmp_path / name / "checkpoints/3").is_dir():
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.005)
-        if name == "killed" and first:
-            process.send_signal(signal.SIGKILL)
-        process.communicate()
-        assert process.returncode == (-signal.SIGKILL if name == "killed" and first else 0)
-    assert_same_bytes(tmp_path / "straight", tmp_path / "killed", STEPS)
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    every = "--config.checkpoint.every=3"
+    struck(command(folder, killed, every), killed, STEPS)
+    for workdir in (straight, killed):
+        finish(command(folder, workdir, every))
+    assert_same_bytes(straight, killed, STEPS)
 
 
 def test_a_target_that_matches_nothing_ends_the_run(folder, tmp_path, capsys):

@@ -1,12 +1,10 @@
 """Whole runs of ELMo: in parts and killed, with the same bytes; exported, read again, evaluated."""
 
 import json
-import signal
-import time
 
 import numpy as np
 import pytest
-from helpers.runs import arguments, assert_same_bytes, logged, start
+from helpers.runs import arguments, assert_same_bytes, finish, logged, struck
 
 import firth
 from firth.cli import main
@@ -79,17 +77,8 @@ def test_a_run_is_exported_read_again_and_evaluated(store, whole, tmp_path, caps
 
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bytes(store, tmp_path):
-    for workdir in ("whole", "killed"):
-        process = start(command(store, tmp_path / workdir))
-        if workdir == "killed":
-            deadline = time.monotonic() + 300
-            seals = tmp_path / workdir / "seals"
-            while not list(seals.glob("*.json")) and time.monotonic() < deadline:
-                time.sleep(0.005)
-            process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=60)
-            assert not (tmp_path / workdir / "checkpoints" / str(STEPS)).exists()
-            process = start(command(store, tmp_path / workdir))
-        _, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, errors
-    assert_same_bytes(tmp_path / "whole", tmp_path / "killed", STEPS)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    struck(command(store, killed), killed, STEPS)
+    for workdir in (whole, killed):
+        finish(command(store, workdir))
+    assert_same_bytes(whole, killed, STEPS)

@@ -2,13 +2,11 @@
 
 import functools
 import json
-import signal
-import time
 
 import numpy as np
 import pytest
 from helpers.cases import with_each_change
-from helpers.runs import arguments, assert_same_bytes, logged, start
+from helpers.runs import arguments, assert_same_bytes, finish, logged, struck
 
 from firth.cli import main
 from firth.errors import FirthError
@@ -75,9 +73,7 @@ def trained(store, teacher, tmp_path_factory):
     @functools.cache
     def train(name):
         workdir = tmp_path_factory.mktemp("run") / "whole"
-        process = start(command(store, workdir, name, teacher))
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
+        finish(command(store, workdir, name, teacher))
         return workdir
 
     return train
@@ -93,16 +89,8 @@ def run(request, trained, store, teacher):
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bytes(run, tmp_path):
     _, whole, argv = run
-    process = start(argv(tmp_path))
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "seals").glob("*.json")) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
-    assert not (tmp_path / "checkpoints" / str(STEPS)).exists(), "it was over too soon"
-    process = start(argv(tmp_path))
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    struck(argv(tmp_path), tmp_path, STEPS)
+    finish(argv(tmp_path))
     assert_same_bytes(whole, tmp_path, STEPS)
     assert logged(whole) == logged(tmp_path)
 
@@ -114,9 +102,7 @@ def test_eight_devices_equal_one(run, tmp_path):
     """Memory is cut over the devices like the rows that it belongs to; BERT's covers the others."""
     _, whole, argv = run
     mesh = [f"--config.mesh.{axis}=2" for axis in ("data", "fsdp", "tensor")]
-    process = start([*argv(tmp_path), *mesh], JAX_NUM_CPU_DEVICES="8")
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    finish([*argv(tmp_path), *mesh], JAX_NUM_CPU_DEVICES="8")
     for one, other in zip(logged(whole), logged(tmp_path), strict=True):
         assert one.keys() == other.keys()
         for key in one:
@@ -198,9 +184,7 @@ def test_it_is_fine_tuned_and_evaluated_by_the_commands_of_bert(run, tmp_path):
         "--config.progress=False",
         "--config.data.loader=thread",
     ]
-    process = start(argv)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    finish(argv)
     assert main(["evaluate", "--workdir", str(workdir)]) == 0
     found = json.loads((workdir / "evaluation.json").read_text())
     assert found["dev/accuracy"] >= 0.9

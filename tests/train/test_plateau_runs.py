@@ -1,12 +1,9 @@
 """Runs that heed their held-out loss: they halve, average and end, and resume to the same bytes."""
 
-import signal
-import time
-
 import jax
 import numpy as np
 import pytest
-from helpers.runs import arguments, assert_same_bytes, logged, start
+from helpers.runs import arguments, assert_same_bytes, finish, logged, struck
 
 from firth.cli import main
 from firth.training.checkpoint import Checkpoints
@@ -98,17 +95,8 @@ def test_there_must_be_a_held_out_text(store, tmp_path, capsys):
 @pytest.mark.slow
 def test_a_killed_run_that_averages_ends_with_the_same_bytes(store, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
+    struck(command(store, killed, "awd"), killed, STEPS)
     for workdir in (whole, killed):
-        process = start(command(store, workdir, "awd"))
-        if workdir == killed:
-            deadline = time.monotonic() + 300
-            while not list((workdir / "seals").glob("*.json")) and time.monotonic() < deadline:
-                time.sleep(0.005)
-            process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=60)
-            assert not (workdir / "checkpoints" / str(STEPS)).exists(), "it was over too soon"
-            process = start(command(store, workdir, "awd"))
-        _, errors = process.communicate(timeout=600)
-        assert process.returncode == 0, errors
+        finish(command(store, workdir, "awd"))
     assert_same_bytes(whole, killed, STEPS)
     assert logged(whole) == logged(killed)

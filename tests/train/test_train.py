@@ -16,8 +16,10 @@ from helpers.runs import (
     arguments,
     assert_same_bytes,
     final_state,
+    finish,
     logged,
     start,
+    struck,
 )
 
 from firth import train
@@ -32,10 +34,8 @@ from firth.training.checkpoint import Checkpoints
 def straight(store, tmp_path_factory):
     """A workdir that was trained without interruption, in a process of its own."""
     workdir = tmp_path_factory.mktemp("straight")
-    process = start(arguments(store, workdir, progress=True, curves=True))
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    (workdir / "said.txt").write_text(errors)
+    said = finish(arguments(store, workdir, progress=True, curves=True))
+    (workdir / "said.txt").write_text(said)
     return workdir
 
 
@@ -79,18 +79,10 @@ def test_what_is_asked_for_every_so_many_steps_comes_then(straight):
     ],
 )
 def test_resume_is_exact(store, straight, tmp_path, sig, status):
-    process = start(arguments(store, tmp_path))
-    deadline = time.monotonic() + 120
-    while len(list((tmp_path / "seals").glob("*.json"))) < 1 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(sig)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == status, errors
-    assert not (tmp_path / "checkpoints" / str(TINY["steps"])).exists(), "it was over too soon"
+    ended, errors = struck(arguments(store, tmp_path), tmp_path, TINY["steps"], sig)
+    assert ended == status, errors
     assert read_run(tmp_path).state == ("failed" if sig == signal.SIGKILL else "stopped")
-    second = start(arguments(store, tmp_path))
-    _, errors = second.communicate(timeout=300)
-    assert second.returncode == 0, errors
+    finish(arguments(store, tmp_path))
     assert read_run(tmp_path).state == "finished"
     assert_same_bytes(straight, tmp_path)
     assert logged(straight) == logged(tmp_path)
@@ -109,8 +101,7 @@ def test_kills_at_random_times_change_nothing(store, tmp_path):
     wanted = int(os.environ.get("FIRTH_KILLS", 4))
     changes = dict(steps=400, log_every=10, eval__every=100, checkpoint__minutes=0.01)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    process = start(arguments(store, whole, **changes))
-    assert process.wait(timeout=600) == 0
+    finish(arguments(store, whole, **changes))
     rng, kills, reached = random.Random(0), 0, set()
     while kills < wanted:
         process = start(arguments(store, killed, **changes))
@@ -127,9 +118,7 @@ def test_kills_at_random_times_change_nothing(store, tmp_path):
         process.wait()
         kills += 1
         reached.add(newest)
-    process = start(arguments(store, killed, **changes))
-    _, errors = process.communicate(timeout=600)
-    assert process.returncode == 0, errors
+    finish(arguments(store, killed, **changes))
     assert len(reached) > 3, "the kills all fell at the same place"
     assert_same_bytes(whole, killed, 400)
     assert logged(whole) == logged(killed)
@@ -142,9 +131,7 @@ def test_kills_at_random_times_change_nothing(store, tmp_path):
 )
 def test_eight_devices_equal_one(store, straight, tmp_path, mesh):
     changes = {f"mesh.{axis}": size for axis, size in mesh.items()}
-    process = start(arguments(store, tmp_path, **changes), JAX_NUM_CPU_DEVICES="8")
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    finish(arguments(store, tmp_path, **changes), JAX_NUM_CPU_DEVICES="8")
     assert "8 x" in (tmp_path / "env.txt").read_text()
     for one, other in zip(logged(straight), logged(tmp_path), strict=True):
         assert one.keys() == other.keys()
@@ -160,10 +147,8 @@ def test_a_damaged_checkpoint_falls_back_and_the_result_is_the_same(store, strai
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
-    process = start(arguments(store, workdir))
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    assert victim.name in errors and "falling back" in errors
+    said = finish(arguments(store, workdir))
+    assert victim.name in said and "falling back" in said
     assert_same_bytes(straight, workdir)
     assert logged(straight) == logged(workdir)
 
