@@ -47,7 +47,11 @@ def today():
     for model, name, chips, hours, path, parts in RUNS:
         chip, count = CHIPS[name], 0
         for arguments, steps, rows in parts:
-            config = recipe.read_recipe(path + arguments, [f"--config.batch_size={rows}"])
+            # Scanned layers are counted whole: those programs, but for XLNet's, computed the last
+            # layer at every token.
+            whole = not path.startswith("xlnet")
+            changes = [f"--config.batch_size={rows}", f"--config.model.scan={whole}"]
+            config = recipe.read_recipe(path + arguments, changes)
             count += steps * sum(flops.update_flops(outline(config)).values())
         found = cost.of_hours(hours, chips, chip.watts, chip.usd, assumed.pue, assumed.kg_per_kwh)
         yield {
