@@ -171,10 +171,12 @@ def test_splits_divide_chips_and_heads():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("libtpu")
-def test_a_tiny_recipe_compiled_for_four_chips():
+@pytest.mark.parametrize("scan", [True, False], ids=["scanned", "last layer at masked places"])
+def test_a_tiny_recipe_compiled_for_four_chips(scan):
     """FLOPs are those of the formula, what is reduced is what is trained, no more is sent."""
-    config = tiny()
-    found = compiled.report(config, ["v5e:2x2"])["v5e:2x2"]
+    config = tiny(**{"model.scan": scan})
+    given = ["model.scan"] if scan else ["model.scan", "model.fused_attention"]
+    found = compiled.report(config, ["v5e:2x2"], given=given)["v5e:2x2"]
     program = memory.laid_out(outline(config), WHERE.chips)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(program.state.params))
     assert found["flops"] == sum(flops.update_flops(outline(config)).values()) / WHERE.chips
