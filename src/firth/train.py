@@ -186,8 +186,9 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     def evaluate(number, state, names):
         """Measure the state after step `number` with the evaluators of these names."""
         results = evaluators.run(state, names)
-        journal.write(number, {f"eval/{name}": value for name, value in results.items()})
-        bar.say(f"step {number}: " + "  ".join(f"{k} {v:.4f}" for k, v in results.items()))
+        if results:  # there are none without held-out text
+            journal.write(number, {f"eval/{name}": value for name, value in results.items()})
+            bar.say(f"step {number}: " + "  ".join(f"{k} {v:.4f}" for k, v in results.items()))
         return results
 
     results, pending = {}, None

@@ -20,6 +20,7 @@ from helpers.runs import (
     logged,
     start,
     struck,
+    trained,
 )
 
 from firth import train
@@ -227,6 +228,13 @@ def test_a_single_document_cannot_train_nsp(tmp_path, capsys):
     assert main(command.split()) == 0
     line = refused(capsys, arguments(tmp_path / "store", tmp_path / "work", data__heldout=0.0))
     assert "document" in line
+
+
+def test_without_held_out_text_nothing_is_said_of_it(store, tmp_path):
+    changes = {"data__heldout": 0.0, "steps": 4, "eval__every": 2, "progress": True}
+    said = trained(arguments(store, tmp_path, **changes)).splitlines()
+    assert any(line.startswith("4 steps of ") for line in said)
+    assert not [line for line in said if line.startswith("step ")]
 
 
 def test_evaluate_measures_what_training_measured(straight, capsys):
