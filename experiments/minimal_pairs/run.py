@@ -32,10 +32,15 @@ MASKED = ("bert", "roberta", "modernbert", "modernbert-tiny", "untrained")
 
 
 class Model(NamedTuple):
-    """A row of the table. recipe: None for a body that is not trained."""
+    """A column of the table. recipe: None for a body that is not trained.
+
+    of: the model that is scored in another way, by `options` of `firth evaluate`.
+    """
 
     recipe: str | None
     tokenizer: str = "wordpiece"
+    of: str | None = None
+    options: tuple[str, ...] = ()
 
 
 MODELS = {
@@ -48,6 +53,7 @@ MODELS = {
     "electra": Model("electra.py:mini"),
     "gpt": Model("gpt.py:mini", "bpe"),
     "xlnet": Model("xlnet.py:mini", "unigram"),
+    "xlnet-pseudo": Model("xlnet.py:mini", "unigram", of="xlnet", options=("--pseudo",)),
     "modernbert": Model("modernbert.py:mini"),
     "modernbert-tiny": Model("modernbert.py:tiny"),
 }
@@ -127,7 +133,8 @@ def evaluate(name: str, which: str, work: Path, blimp: Path, options: list[str])
     """The shares of a model on a set: of all pairs, of phenomena and of paradigms."""
     output = work / f"{name}-{which}.json"
     given = [option.format(blimp) for option in SETS[which]]
-    firth("evaluate", f"--models={work / name}", *given, *options, f"--output={output}")
+    models = f"--models={work / (MODELS[name].of or name)}"
+    firth("evaluate", models, *given, *options, f"--output={output}")
     return next(iter(json.loads(output.read_text()).values()))
 
 
@@ -154,11 +161,11 @@ def main():
         store = prepare(work, model.tokenizer)
         named = {"model": name, "within_word": args.within_word and name in MASKED}
         if model.recipe:
-            named |= train(name, work, store, args.epochs, args.dtype)
+            named |= train(model.of or name, work, store, args.epochs, args.dtype)
         elif not (work / name).exists():
             untrained(work / name, work / f"tokenizer-{model.tokenizer}")
         options = ["--within-word"] if named["within_word"] else []
-        options += [f"--dtype={args.dtype}"]
+        options += [f"--dtype={args.dtype}", *model.options]
         for which in SETS:
             score = functools.partial(evaluate, name, which, work, args.data / "blimp", options)
             measure_once(args.results, named | {"set": which}, score)

@@ -25,7 +25,7 @@ from firth.storage.remote import is_url
 
 OF_RUNS = ("workdir", "step")
 OF_MIXTURES = ("tune", "cache", "neural_cache", "dynamic", "window", "ends")
-OF_PAIRS = ("pairs", "only", "within_word", "end")
+OF_PAIRS = ("pairs", "only", "within_word", "pseudo", "end")
 
 
 def main(argv: list[str]) -> int:
@@ -70,6 +70,7 @@ def main(argv: list[str]) -> int:
         action="store_true",
         help="with --pairs: masked models also mask the later pieces of a word",
     )
+    add("--pseudo", action="store_true", help="with --pairs: XLNet predicts from all other tokens")
     add(
         "--end",
         action="store_true",
@@ -161,8 +162,8 @@ def _judge(args, given: list[str], changes: list[str]):
     own = (*OF_PAIRS, "models", "json", "output", "batch_size", "dtype")
     if changes or [name for name in given if name not in own]:
         raise FirthError(
-            "--pairs goes with --models and, if wanted, --only, --within-word, --end, --output, "
-            "--batch-size, --dtype and --json"
+            "--pairs goes with --models and, if wanted, --only, --within-word, --pseudo, --end, "
+            "--output, --batch-size, --dtype and --json"
         )
     output = check_output(args.output) if args.output else None
     if output:
@@ -174,9 +175,14 @@ def _judge(args, given: list[str], changes: list[str]):
         name: load_model(source, dtype=args.dtype)
         for name, source in zip(names, args.models, strict=True)
     }
-    kinds = {name: kind_of(model) for name, model in models.items()}
-    for option, kind, word in (("within_word", "pseudo", "masked"), ("end", "causal", "causal")):
-        if getattr(args, option) and kind not in kinds.values():
+    own_kinds = set(map(kind_of, models.values()))
+    kinds = {name: kind_of(model, args.pseudo) for name, model in models.items()}
+    for option, fits, word in (
+        ("pseudo", "permutation" in own_kinds, "permutation"),
+        ("within_word", "pseudo" in kinds.values(), "masked"),
+        ("end", "causal" in own_kinds, "causal"),
+    ):
+        if getattr(args, option) and not fits:
             raise FirthError(
                 f"--{option.replace('_', '-')} is for {word} models, and --models has none"
             )
@@ -191,6 +197,7 @@ def _judge(args, given: list[str], changes: list[str]):
                 args.batch_size,
                 bar,
                 within_word=within_word,
+                pseudo=args.pseudo and kinds[name] == "pseudo",
                 end=args.end and kinds[name] == "causal",
             )
         finally:

@@ -45,6 +45,7 @@ def main(argv: list[str]) -> int:
         action="store_true",
         help="with a token also mask the later pieces of its word (masked models)",
     )
+    add("--pseudo", action="store_true", help="XLNet: predict each token from all others")
     add(
         "--batch-size",
         type=positive,
@@ -59,7 +60,7 @@ def main(argv: list[str]) -> int:
         output = check_output(output, args.input)
     rows = count_lines(args.input)
     encoder = load_model(args.model, dtype=args.dtype)
-    kind = kind_of(encoder)
+    kind = kind_of(encoder, args.pseudo)
     say_dtype(encoder)
     lines, total, count = [], 0.0, 0
     escape = output == STREAM and ascii_only()
@@ -71,6 +72,7 @@ def main(argv: list[str]) -> int:
             texts,
             end=args.end,
             within_word=args.within_word,
+            pseudo=args.pseudo,
             batch_size=args.batch_size,
             names=names,
         )

@@ -5,8 +5,9 @@ firth score --model DIR --input sentences.txt --output scores.jsonl
 A causal model gives log p(token | tokens before it), starting after an end-of-text token. XLNet
 gives the same with the left-to-right factorization order. A masked model gives
 pseudo-log-likelihoods: it masks each token in turn and predicts it from all others (Salazar et al.
-2020, section 2). ELMo gives the mean of its two directions. A discriminator, such as ELECTRA's,
-gives log P(the token is the original). B rows, L length, D hidden size, V vocabulary.
+2020, section 2); so does XLNet where asked. ELMo gives the mean of its two directions. A
+discriminator, such as ELECTRA's, gives log P(the token is the original). B rows, L length, D hidden
+size, V vocabulary.
 """
 
 import itertools
@@ -60,6 +61,7 @@ def score(
     *,
     end: bool = False,
     within_word: bool = False,
+    pseudo: bool = False,
     batch_size: int = BATCH_SIZE,
     names: Sequence[str] | None = None,
 ) -> list[Scored]:
@@ -72,6 +74,7 @@ def score(
       within_word: with a token also mask the later pieces of its word (masked models only), so
         that no piece is told by those after it (Kauf and Ivanova 2023, "PLL-word-l2r"). A word is
         what `firth.tokenizers.base.Encoding.words` numbers.
+      pseudo: XLNet predicts each token from all others, between its special tokens.
       batch_size: rows of 32 tokens computed at a time, or as many tokens in other rows.
       names: the names of the texts in errors; by default "text 0" and so on.
 
@@ -79,10 +82,15 @@ def score(
 
     Raises FirthError for a model without such a head or tokenizer, and for a text that is too long.
     """
-    kind = kind_of(encoder)
+    kind = kind_of(encoder, pseudo)
     tokenizer = tokenizer_of(encoder)
+    source = encoder.source if isinstance(encoder, NgramLM) else encoder.saved.source
+    if pseudo and kind != "pseudo":
+        raise FirthError(
+            f"{source} gives {kind} scores, where a masked model or XLNet can give pseudo ones; "
+            "leave --pseudo out"
+        )
     if within_word and kind != "pseudo":
-        source = encoder.source if isinstance(encoder, NgramLM) else encoder.saved.source
         raise FirthError(
             f"{source} gives {kind} scores, for which no pieces are masked; leave --within-word out"
         )
@@ -130,8 +138,11 @@ def tokenizer_of(encoder: Encoder | NgramLM):
     return vocabulary(encoder) if isinstance(encoder, ElmoEncoder) else encoder.tokenizer
 
 
-def kind_of(encoder: Encoder | NgramLM) -> str:
-    """The kind of scores that a model gives; FirthError for one that predicts no tokens."""
+def kind_of(encoder: Encoder | NgramLM, pseudo: bool = False) -> str:
+    """The kind of scores that a model gives, with the option `pseudo` of `score`.
+
+    Raises FirthError for a model that predicts no tokens.
+    """
     if isinstance(encoder, NgramLM):
         return encoder.kind
     if isinstance(encoder, ElmoEncoder):
@@ -141,7 +152,7 @@ def kind_of(encoder: Encoder | NgramLM) -> str:
     if "lm" in heads and encoder.model.encoder.config.causal:
         return "causal"
     if "lm" in heads and hasattr(encoder.model.encoder, "two_streams"):
-        return "permutation"
+        return "pseudo" if pseudo else "permutation"
     if "mlm" in heads:
         return "pseudo"
     if "rtd" in heads:

@@ -23,6 +23,7 @@ FAMILIES = {
     "bert": ("mlm", dict(num_heads=2, intermediate_size=24, max_length=40)),
     "gpt2": ("lm", dict(num_heads=2, intermediate_size=24, max_length=40)),
     "rnn": ("lm", dict(num_layers=1)),
+    "xlnet": ("lm", dict(num_heads=2, intermediate_size=24)),
 }
 
 
@@ -42,7 +43,7 @@ def place(tmp_path_factory):
         name = f"--workdir={folder}/ngram{order}"
         assert cli.main(["train", f"--config=ngram.py:{order}", name, *fields]) == 0
     for family, (head, fields) in FAMILIES.items():
-        own, path = (pieces, "pieces") if family == "bert" else (tokenizer, "tok")
+        own, path = (pieces, "pieces") if family in ("bert", "xlnet") else (tokenizer, "tok")
         spec = dict(family=family, vocab_size=own.vocab_size, hidden_size=16, init_stddev=0.5)
         spec |= dict(num_layers=1) | fields
         params = create(spec, (head,)).init(jax.random.key(1), np.zeros((1, 4), int))["params"]
@@ -157,15 +158,20 @@ def test_a_sentence_is_scored_once(place):
         np.testing.assert_allclose(rows[:, 0] if column == 0 else rows[0], own, rtol=1e-5)
 
 
-def test_ends_and_words_where_a_model_has_them(place, capsys):
-    """In one command a masked model masks whole words and a causal one scores the ends."""
-    argv = ["evaluate", f"--models={place}/rnn,{place}/bert", f"--pairs={place}/pairs.jsonl"]
+def test_each_option_where_a_model_has_it(place, capsys):
+    """In one command a masked model masks whole words, and XLNet too, where it reads both sides;
+    a causal model scores the ends.
+    """
+    models = ",".join(f"{place}/{name}" for name in ("rnn", "bert", "xlnet"))
+    argv = ["evaluate", f"--models={models}", f"--pairs={place}/pairs.jsonl", "--end"]
     output = place / "options.jsonl"
-    assert cli.main([*argv, f"--output={output}", "--end", "--within-word", "--json"]) == 0
+    assert cli.main([*argv, f"--output={output}", "--within-word", "--pseudo", "--json"]) == 0
     kinds = {name: one["kind"] for name, one in json.loads(capsys.readouterr().out).items()}
-    assert kinds == {"rnn": "causal", "bert": "pseudo, within words"}
+    masked = "pseudo, within words"
+    assert kinds == {"rnn": "causal", "bert": masked, "xlnet": masked}
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     options = {"rnn": dict(end=True), "bert": dict(within_word=True)}
+    options["xlnet"] = dict(within_word=True, pseudo=True)
     for name, option in options.items():
         model = load_model(place / name)
         for line, texts in zip(lines, PAIRS, strict=True):
@@ -177,6 +183,8 @@ def test_ends_and_words_where_a_model_has_them(place, capsys):
     ("name", "option", "said"),
     [
         ("rnn", "--within-word", "--within-word is for masked models, and --models has none"),
+        ("xlnet", "--within-word", "--within-word is for masked models, and --models has none"),
+        ("bert", "--pseudo", "--pseudo is for permutation models, and --models has none"),
         ("bert", "--end", "--end is for causal models, and --models has none"),
         ("rnn", "--output=table.txt", "--output ends in .txt; expected .jsonl for the pairs"),
     ],

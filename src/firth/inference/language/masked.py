@@ -3,6 +3,7 @@
 A masked model runs once for every token. What it runs on is gathered first, so that an input that
 several texts share is computed once: the same text again, or two texts that differ in the masked
 token alone. Only the masked position goes through the head and, in most families, the last layer.
+XLNet reads no mask: the masked tokens come last in its order, where no other token sees them.
 B rows, L length, V vocabulary, K targets, N texts of a length, P their scored tokens, U inputs.
 """
 
@@ -46,7 +47,7 @@ def masked_scores(
     """float32 [n] of every row: log P(token | all tokens that are not masked).
 
     Args:
-      encoder: a model with a masked language model's head.
+      encoder: a model with a masked language model's head, or XLNet.
       rows: the texts between their special tokens; with their `words` if `within_word`.
       batch_size: masked rows of 32 tokens computed at a time, or as many tokens in other rows.
       within_word: also mask the later pieces of the same word (Kauf and Ivanova 2023).
@@ -56,14 +57,13 @@ def masked_scores(
     places_U = np.concatenate([np.zeros(0, np.int32), *(part.places for part in parts)])
     targets_UK = np.concatenate([np.zeros((0, TARGETS), np.int32), *(p.targets for p in parts)])
     values_UK = np.zeros(targets_UK.shape, np.float32)
-    program = encoder.program(("score", "pseudo"), lambda: bound(encoder.model, _predict))
+    program = encoder.program(("score", "pseudo"), lambda: _predictor(encoder))
 
     def start(batch):
         some = batch.members
         tokenised = [(tokens[i], len(tokens[i])) for i in some]
-        tokens_BL, _, mask_BL = encoder.pad(tokenised, batch.length)
-        arrays = repeat_first((tokens_BL, mask_BL, places_U[some], targets_UK[some]), batch.rows)
-        return some, program(encoder.params, *arrays)
+        arrays = (*encoder.pad(tokenised, batch.length), places_U[some], targets_UK[some])
+        return some, program(encoder.params, *repeat_first(arrays, batch.rows))
 
     sizes = list(map(len, tokens))
     batches = token_batches(sizes, batch_size * ROW, encoder.max_length, STEP)
@@ -127,9 +127,27 @@ def _of_length(rows: list[Row], texts_N, mask_id: int, within_word: bool) -> Inp
     )
 
 
-def _predict(model, tokens_BL, mask_BL, places_B, targets_BK):
-    """Log-probabilities [B, K] of the targets at one place of each row."""
-    out = model.read_at(places_B[:, None], tokens_BL, None, mask_BL)
-    logits_BV = model.mlm(out.last)[:, 0]
-    target_BK = jnp.take_along_axis(logits_BV, targets_BK, axis=-1)
-    return target_BK - jax.nn.logsumexp(logits_BV, axis=-1, keepdims=True)
+def _predictor(encoder: Encoder):
+    """(params, tokens, segments, mask, places, targets) -> log-probabilities [B, K].
+
+    They are those of the targets at one place of each row.
+    """
+
+    def masked(model, tokens_BL, segments_BL, mask_BL, places_B1):
+        out = model.read_at(places_B1, tokens_BL, None, mask_BL)
+        return model.mlm(out.last)
+
+    def permuted(model, tokens_BL, segments_BL, mask_BL, places_B1):
+        ranks_BL = (tokens_BL == encoder.tokenizer.mask_id).astype(jnp.int32)
+        row = tokens_BL, segments_BL, mask_BL
+        _, query_B1D = model.encoder.two_streams(*row, ranks_BL, places_B1, train=False)
+        return model.lm(query_B1D)
+
+    logits = masked if "mlm" in encoder.model.heads else permuted
+
+    def predict(model, tokens_BL, segments_BL, mask_BL, places_B, targets_BK):
+        logits_BV = logits(model, tokens_BL, segments_BL, mask_BL, places_B[:, None])[:, 0]
+        target_BK = jnp.take_along_axis(logits_BV, targets_BK, axis=-1)
+        return target_BK - jax.nn.logsumexp(logits_BV, axis=-1, keepdims=True)
+
+    return bound(encoder.model, predict)

@@ -91,14 +91,15 @@ def totals(
     progress: Progress | None = None,
     *,
     within_word: bool = False,
+    pseudo: bool = False,
     end: bool = False,
 ) -> np.ndarray:
     """float64 [N, 2]: the scores of the good and of the bad sentences, in nats.
 
     A score is the sum over a sentence's tokens (`firth.inference.score.score`, which says what
-    `within_word` and `end` do). The sum of float32 values in float64 does not depend on their
-    order: two orders of the same words tie where a model has no context. A sentence that occurs
-    several times is scored once. `progress` shows how many sentences are scored.
+    `within_word`, `pseudo` and `end` do). The sum of float32 values in float64 does not depend on
+    their order: two orders of the same words tie where a model has no context. A sentence that
+    occurs several times is scored once. `progress` shows how many sentences are scored.
     """
     names = {}
     for pair in pairs:
@@ -112,6 +113,7 @@ def totals(
             some,
             end=end,
             within_word=within_word,
+            pseudo=pseudo,
             batch_size=batch_size,
             names=[names[text] for text in some],
         )
