@@ -1,5 +1,6 @@
 """Programs of an encoder: compiled once, kept on disk, and only what is asked for."""
 
+import itertools
 import subprocess
 import sys
 
@@ -10,8 +11,14 @@ from helpers.published.bert import add_tokenizer, make_bert
 from jax.experimental.compilation_cache import compilation_cache
 
 import firth
+from firth.data.tagging.files import read_sentences
 from firth.inference.execution import kept, program
+from firth.inference.tagging.tagger import Tagger
 from firth.inference.vectors import Pooling, _selector
+from firth.models.model import create
+from firth.tokenizers.load import train_tokenizer
+from firth.weights.read import Saved
+from firth.weights.write import write_firth
 
 TEXTS = ["the cat sat", "dogs ran and ate fish on the mat ."]
 AGAIN = """
@@ -159,3 +166,36 @@ def test_only_the_layers_that_are_asked_for_are_computed(model):
     text = jax.jit(_selector(encoder, Pooling((3,)))).lower(encoder.params, *batch)
     assert "f32[4,4,16,36]" not in text.compile().as_text()  # all states, embeddings included
     assert least < cost(0, 1, 2, 3)[1]
+
+
+def test_taggers_of_one_shape_follow_their_own_labels(own_cache, tmp_path):
+    """A CRF's program holds what may follow what, which is of the labels and of no shape."""
+    words = train_tokenizer("wordpiece", ["a b c d"], 60)
+    words.save(tmp_path / "words")
+    spec = dict(family="bert", vocab_size=words.vocab_size, num_layers=1, hidden_size=16)
+    spec |= dict(num_heads=2, intermediate_size=24, max_length=40, init_stddev=1.0)
+    model = create(spec, ("crf",), 3)
+    params = model.init(jax.random.key(0), np.zeros((1, 4), int))["params"]
+    params = jax.tree.map(np.asarray, jax.device_get(params))
+    (tmp_path / "in.txt").write_text("a b c d\nb a\nd c b a\nc c d\n")
+    sentences = read_sentences(tmp_path / "in.txt", tagged=False)
+    found = {}
+    for labels in (("N", "V", "W"), ("O", "B-X", "I-X"), ("V", "W", "N")):
+        folder = tmp_path / labels[0]
+        saved = Saved(
+            spec,
+            ("crf",),
+            3,
+            labels,
+            False,
+            params,
+            folder,
+            "firth",
+            tokenizer_path=tmp_path / "words",
+        )
+        write_firth(folder, saved)
+        tags = [tag for row in Tagger(folder)(sentences) for tag in row]
+        found[labels[0]] = [labels.index(tag) for tag in tags]
+    assert found["V"] == found["N"] != found["O"]
+    rows = np.split(found["O"], np.cumsum([4, 2, 4]))
+    assert all(row[0] != 2 and (0, 2) not in itertools.pairwise(row.tolist()) for row in rows)

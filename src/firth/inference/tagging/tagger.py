@@ -72,7 +72,8 @@ class Tagger:
             scores_BWC = objective.logits(model, batch, train=False)
             return objective.decode(model, scores_BWC, batch)
 
-        key = ("tags", head, constrain, tuple(self._present))
+        # By the labels a CRF knows what may follow what.
+        key = ("tags", head, constrain, tuple(self._present), tuple(saved.labels))
         self._run = self.encoder.program(key, lambda: bound(self.encoder.model, tags))
 
     def __call__(self, sentences: Sentences, batch_size: int = 32) -> list[list[str]]:
