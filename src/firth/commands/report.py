@@ -72,8 +72,7 @@ def best_run(runs: list):
     known = [run for run in runs if run.best is not None]
     if not known:
         return runs[0]
-    lowest = known[0].metric.endswith(("loss", "perplexity"))
-    return (min if lowest else max)(known, key=lambda run: run.best)
+    return (min if known[0].lower else max)(known, key=lambda run: run.best)
 
 
 def _judged(run, args) -> list[str]:

@@ -69,6 +69,7 @@ def main(argv: list[str]) -> int:
     found = [outcome.outcome(run, args.metric) for run in runs if run in over]
     if not found:
         raise FirthError(f"{folder}: no run has ended; the same command goes on")
+    outcome.check_metric(found, args.metric)
     outcome.write_lines(found, folder / LINES)
     table = outcome.table(found)
     (folder / TABLE).write_text(table + "\n")

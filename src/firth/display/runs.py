@@ -26,6 +26,7 @@ from firth.storage.remote import is_url
 
 # The held-out metric of pretraining is the first of these that the journal has.
 LOSSES = ("mlm_loss", "lm_loss", "plm_loss", "rtd_loss")
+LOW = ("loss", "perplexity", "bits_per_character", "rmse")  # endings of metrics of errors
 KILLED = "its process was killed, or its machine went down; the same command goes on"
 _SPEEDS = 100  # the newest journal lines that count for the speed
 
@@ -38,8 +39,8 @@ class Run:
     fields: {dotted name: value} of the config. changed: names of the fields that the command sets.
     logged: whether its journal has an entry.
     step, steps: the last step logged or saved, and the last one of the run; None if unknown.
-    metric: the name of the metric behind `last` and `best`, or "". spread: the standard deviation
-      of `best` over seeds.
+    metric: the name of the metric behind `last` and `best`, or "". lower: whether small values are
+      good. spread: the standard deviation of `best` over seeds.
     speed, unit: the median of the newest lines, in "tokens/s" or "examples/s".
     state: "running", "finished", "stopped", "failed" or "damaged"; reason: why, for the last two.
     changed_at: Unix seconds of the newest change of its files.
@@ -53,6 +54,7 @@ class Run:
     step: int | None = None
     steps: int | None = None
     metric: str = ""
+    lower: bool = False
     last: float | None = None
     best: float | None = None
     spread: float | None = None
@@ -130,7 +132,7 @@ def _read_run(folder: Path) -> Run:
     state, reason = _state(folder, account, step, steps)
     metric = _metric(_optional(folder / "model.json").get("best"), measured)
     values = [value for entry in measured if (value := entry.get(f"eval/{metric}")) is not None]
-    lowest = fields.get("checkpoint.best_mode") == "min" or metric.endswith(("loss", "perplexity"))
+    lower = fields.get("checkpoint.best_mode") == "min" or metric.endswith(LOW)
     is_task, batch_size = bool(fields.get("data.task")), fields.get("batch_size")
     if is_task:
         times = [entry["perf/step_ms"] for entry in speeds if entry["perf/step_ms"]]
@@ -146,8 +148,9 @@ def _read_run(folder: Path) -> Run:
         step=step,
         steps=steps or (step if state == "finished" else None),
         metric=metric,
+        lower=lower,
         last=values[-1] if values else None,
-        best=(min if lowest else max)(values) if values else None,
+        best=(min if lower else max)(values) if values else None,
         speed=statistics.median(rates) if rates else None,
         unit="examples/s" if is_task else "tokens/s",
         state=state,

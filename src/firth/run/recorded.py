@@ -59,26 +59,35 @@ def record(config, workdir: Path):
     another config, and for more epochs of a run whose length is in steps.
     """
     path = workdir / "config.json"
-    new = json.loads(json.dumps(config.to_dict()))
     if path.exists() and has_checkpoint(workdir):
-        old, now = LATER | flatten(read(workdir)), LATER | flatten(new)
-        differing = [
-            f"{name}: {old.get(name)!r} there, {now.get(name)!r} now"
-            for name in sorted(old.keys() | now.keys())
-            if not (_free(name, now) or _goes_on(name, old.get(name), now.get(name)))
-        ]
-        if differing:
-            raise FirthError(
-                f"{workdir} holds a run of another config ({'; '.join(differing[:5])}"
-                f"{'; ...' if len(differing) > 5 else ''}); choose another --workdir, or give "
-                "the same config to resume that run"
-            )
-        if old.get("epochs") != now.get("epochs") and now.get("steps"):
-            raise FirthError(
-                f"epochs={now['epochs']:g} does not count, since steps={now['steps']} is set; to "
-                "go on, give more steps: --config.steps=N"
-            )
-    write_text(path, json.dumps(new, indent=2) + "\n")
+        is_longer(config, workdir)
+    write_text(path, json.dumps(config.to_dict(), indent=2) + "\n")
+
+
+def is_longer(config, workdir: Path) -> bool:
+    """Whether a config asks for more epochs or steps than that of the run in a workdir.
+
+    Raises FirthError as `record`, if it is the config of another run.
+    """
+    new = json.loads(json.dumps(config.to_dict()))
+    old, now = LATER | flatten(read(workdir)), LATER | flatten(new)
+    differing = [
+        f"{name}: {old.get(name)!r} there, {now.get(name)!r} now"
+        for name in sorted(old.keys() | now.keys())
+        if not (_free(name, now) or _goes_on(name, old.get(name), now.get(name)))
+    ]
+    if differing:
+        raise FirthError(
+            f"{workdir} holds a run of another config ({'; '.join(differing[:5])}"
+            f"{'; ...' if len(differing) > 5 else ''}); choose another --workdir, or give the "
+            "same config to resume that run"
+        )
+    if old.get("epochs") != now.get("epochs") and now.get("steps"):
+        raise FirthError(
+            f"epochs={now['epochs']:g} does not count, since steps={now['steps']} is set; to go "
+            "on, give more steps: --config.steps=N"
+        )
+    return any(old.get(name) != now.get(name) for name in LENGTH)
 
 
 def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict, dict]:

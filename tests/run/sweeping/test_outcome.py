@@ -5,8 +5,10 @@ import statistics
 
 import pytest
 
-from firth.run.sweeping.grid import SweepRun
-from firth.run.sweeping.outcome import cells, draw, is_finished, outcome, table
+from firth.errors import FirthError
+from firth.recipe import read_recipe
+from firth.run.sweeping.grid import SweepRun, make_runs
+from firth.run.sweeping.outcome import cells, check_metric, draw, is_finished, outcome, table
 
 CONSTANT = 0.6
 
@@ -15,11 +17,11 @@ CONSTANT = 0.6
 def made(tmp_path):
     """made(lr, seed, accuracies, ...): a run as its workdir tells of it."""
 
-    def make(lr, seed, accuracies, ended="finished", constant=CONSTANT):
+    def make(lr, seed, accuracies, ended="finished", constant=CONSTANT, mode="max"):
         workdir = tmp_path / f"lr={lr}" / f"seed-{seed}"
         workdir.mkdir(parents=True)
         files = {
-            "config.json": {"steps": 9, "checkpoint": {"best_mode": "max"}},
+            "config.json": {"steps": 9, "checkpoint": {"best_mode": mode}},
             "model.json": {"best": "dev/accuracy"},
             "goodput.json": {"ended": ended},
             "baselines.json": {"dev": {"accuracy": constant}},
@@ -47,16 +49,52 @@ def test_a_run_is_told_by_its_best_evaluation(made):
 
 
 @pytest.mark.parametrize(
-    "best, ended, unstable",
+    "values, ended, unstable",
     [
-        (0.6, "finished", True),
-        (0.61, "finished", False),
-        (0.2, "stopped", False),
-        (0.9, "failed: out of memory", True),
+        ([0.6], "finished", True),
+        ([0.61], "finished", False),
+        ([0.7, 0.6], "finished", True),
+        ([0.5, 0.7], "finished", False),
+        ([0.2], "stopped", False),
+        ([0.9], "failed: out of memory", True),
     ],
 )
-def test_a_run_no_better_than_a_constant_answer_is_unstable(made, best, ended, unstable):
-    assert outcome(made(0.1, 0, [best], ended)).unstable == unstable
+def test_a_run_that_ends_no_better_than_a_constant_answer_is_unstable(
+    made, values, ended, unstable
+):
+    assert outcome(made(0.1, 0, values, ended)).unstable == unstable
+
+
+def test_a_metric_of_ones_own_may_be_an_error(made):
+    """By `checkpoint.best_mode`, where its name does not say so."""
+    one = outcome(made(0.1, 0, [0.9, 0.2, 0.3], constant=0.25, mode="min"))
+    assert one.lower and one.best == 0.2 and one.unstable
+    assert not outcome(made(0.1, 1, [0.9, 0.2, 0.3], constant=0.35, mode="min")).unstable
+
+
+def test_a_metric_that_no_run_has(made, tmp_path):
+    found = [outcome(made(0.1, seed, [0.5]), "dev/acuracy") for seed in range(2)]
+    with pytest.raises(FirthError, match=r"dev/acuracy: no run has it; did you mean .*accuracy"):
+        check_metric(found, "dev/acuracy")
+    check_metric(found, "dev/accuracy")
+    check_metric([outcome(SweepRun({}, 0, tmp_path / "none", ()), "any")], "any")
+
+
+def test_a_finished_run_goes_on_or_is_another(tmp_path):
+    """Not finished where more epochs are asked for; refused where its settings were others."""
+    begun = ["--config.data.train=a.csv", "--config.epochs=3"]
+    grid = "finetune.py", tmp_path, ["lr=5e-5"]
+    (run,) = make_runs(*grid, begun)
+    run.workdir.mkdir(parents=True)
+    config = read_recipe("finetune.py", run.arguments[2:])
+    (run.workdir / "config.json").write_text(json.dumps(config.to_dict()))
+    (run.workdir / "goodput.json").write_text(json.dumps({"ended": "finished"}))
+    assert is_finished(run)
+    (longer,) = make_runs(*grid, [*begun[:1], "--config.epochs=30"])
+    assert longer.workdir == run.workdir and not is_finished(longer)
+    (other,) = make_runs(*grid, [*begun, "--config.batch_size=7"])
+    with pytest.raises(FirthError, match=r"another config .*batch_size: 32 there, 7 now"):
+        is_finished(other)
 
 
 def test_a_run_that_was_refused_says_why(tmp_path):

@@ -45,7 +45,8 @@ def make_runs(
       overrides: "--config.FIELD=VALUE" for all runs.
 
     Every setting is read by the recipe before any run begins. Raises FirthError for an unknown or
-    repeated field, and for a value that the recipe refuses.
+    repeated field, for a repeated value or two that give a folder the same name, and for a value
+    that the recipe refuses.
     """
     config = read_recipe(recipe, overrides)
     fields = flatten(config)
@@ -53,8 +54,8 @@ def make_runs(
     for item in items:
         name, separator, text = item.partition("=")
         values = text.split(",")
-        if not separator or "" in values or len(set(values)) < len(values):
-            raise FirthError(f"{item!r}: expected FIELD=VALUE,VALUE,... with different values")
+        if not separator or "" in values:
+            raise FirthError(f"{item!r}: expected FIELD=VALUE,VALUE,...")
         if name == SEEDS and None in seeds:
             raise FirthError(f"{item!r}: {recipe} draws nothing at random; leave seeds out")
         if name == SEEDS:
@@ -62,7 +63,7 @@ def make_runs(
         elif (full := _full(name, fields)) in (_full(other, fields) for other in grid):
             raise FirthError(f"{item!r}: {full} is given twice; expected each field once")
         else:
-            grid[name] = [_value(item, fields[full], value) for value in values]
+            grid[name] = _different(item, [_value(item, fields[full], text) for text in values])
     _check(grid, fields, overrides)
     runs = []
     for values in itertools.product(*grid.values()):
@@ -70,6 +71,8 @@ def make_runs(
         own = [f"--config.{_full(name, fields)}={value}" for name, value in setting.items()]
         read_recipe(recipe, [*overrides, *own])
         cell = ",".join(f"{name}={value}" for name, value in setting.items()).replace("/", "_")
+        if runs and (workdir / cell) in [run.workdir.parent for run in runs]:
+            raise FirthError(f"two settings of the grid would have the folder {workdir / cell}")
         for seed in seeds:
             folder = workdir / cell / f"seed-{seed or 0}"
             arguments = [f"--config={recipe}", f"--workdir={folder}", *overrides, *own]
@@ -86,7 +89,14 @@ def _seeds(item: str, values: list[str]) -> list[int]:
         seeds = []
     if not seeds or min(seeds) < 0 or seeds == [0]:
         raise FirthError(f"{item!r}: expected how many seeds, or the seeds: seeds=5, seeds=3,7")
-    return list(range(seeds[0])) if len(seeds) == 1 else seeds
+    return list(range(seeds[0])) if len(seeds) == 1 else _different(item, seeds)
+
+
+def _different(item: str, values: list) -> list:
+    """The values; FirthError where two are the same, also if written in two ways."""
+    if repeated := [value for n, value in enumerate(values) if value in values[:n]]:
+        raise FirthError(f"{item!r}: {repeated[0]} is given twice; expected different values")
+    return values
 
 
 def _full(name: str, fields: dict) -> str:

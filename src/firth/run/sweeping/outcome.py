@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from firth.display.runs import read_journal, read_run
+from firth.display.runs import LOW, read_journal, read_run
 from firth.errors import FirthError
+from firth.recipe import located, read_recipe, suggest
+from firth.run.recorded import is_longer
 from firth.run.sweeping.grid import SweepRun
 from firth.storage.local import read_json, write_text
 
@@ -23,7 +25,8 @@ class Outcome:
     metric: what chooses its best checkpoint. best: of that metric, None before any evaluation.
     measures: all held-out metrics at that evaluation. baseline: what a constant answer has in the
     metric, where the task knows it. lower: whether small values are good.
-    unstable: whether it failed, or is no better than that answer (Mosbach et al. 2021, section 3).
+    unstable: whether it failed, or ended no better than that answer (Mosbach et al. 2021, section
+      3).
     """
 
     setting: dict
@@ -45,7 +48,7 @@ def outcome(run: SweepRun, metric: str = "") -> Outcome:
     metric = metric or found.metric
     entries = read_journal(run.workdir) if found.logged else []
     entries = [entry for entry in entries if entry.get(f"eval/{metric}") is not None]
-    lower = metric.endswith(("loss", "perplexity", "bits_per_character", "rmse"))
+    lower = found.lower if metric == found.metric else metric.endswith(LOW)
     choose = min if lower else max
     entry = choose(entries, key=lambda entry: entry[f"eval/{metric}"], default={})
     best = entry.get(f"eval/{metric}")
@@ -53,7 +56,9 @@ def outcome(run: SweepRun, metric: str = "") -> Outcome:
     path = run.workdir / "baselines.json"
     baseline = read_json(path).get(split, {}).get(name) if path.exists() else None
     useless = best is not None and baseline is not None
-    useless = useless and (best >= baseline if lower else best <= baseline)
+    if useless:
+        last = entries[-1][f"eval/{metric}"]
+        useless = last >= baseline if lower else last <= baseline
     finished = found.state == "finished"
     state, reason = found.state, found.reason
     if not (run.workdir / "config.json").exists():  # refused before it began
@@ -79,13 +84,28 @@ def outcome(run: SweepRun, metric: str = "") -> Outcome:
 
 
 def is_finished(run: SweepRun) -> bool:
-    """Whether nothing is left to do; FirthError for a run that another process trains."""
+    """Whether nothing is left to do: it has ended, and no more epochs or steps are asked for.
+
+    Raises FirthError for a run that another process trains, and for one of another config.
+    """
     found = read_run(run.workdir) if run.workdir.exists() else None
     if found and found.state == "running":
         raise FirthError(
             f"{run.workdir} is trained by another process now; wait for its end, or stop it"
         )
-    return bool(found and found.state == "finished")
+    if not found or found.state != "finished":
+        return False
+    recipe, fields = run.arguments[0].removeprefix("--config="), run.arguments[2:]
+    return not is_longer(located(read_recipe(recipe, fields)), run.workdir)
+
+
+def check_metric(outcomes: Sequence[Outcome], metric: str):
+    """Raise FirthError for the name of a metric that none of the runs has, though some have any."""
+    folders = [Path(one.run) for one in outcomes if (Path(one.run) / "metrics.jsonl").is_file()]
+    entries = [entry for folder in folders for entry in read_journal(folder)]
+    known = {name.removeprefix("eval/") for one in entries for name in one if "eval/" in name}
+    if metric and known and metric not in known:
+        raise FirthError(f"--metric {metric}: no run has it{suggest(metric, known)}")
 
 
 def write_lines(outcomes: Sequence[Outcome], path: Path):

@@ -24,7 +24,7 @@ def run_all(
     each run, also after one that failed. At SIGINT or SIGTERM no further run begins, and those that
     run save.
     """
-    waiting, free, running = list(runs), list(range(jobs)), {}
+    waiting, free, running, told = list(runs), list(range(jobs)), {}, False
     with _stopping() as stopped:
         try:
             while (waiting and not stopped) or running:
@@ -32,8 +32,8 @@ def run_all(
                     slot, run = free.pop(0), waiting.pop(0)
                     running[slot] = run, _start(run, slot, jobs, devices)
                 time.sleep(POLL)
-                if len(stopped) == 1:
-                    stopped.append(True)  # told once: a second signal would end their saving
+                if stopped and not told:
+                    told = True  # a second signal would end their saving
                     for _, process in running.values():
                         process.terminate()
                 for slot in [slot for slot, (_, process) in running.items() if _is_over(process)]:
