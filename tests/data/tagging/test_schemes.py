@@ -1,6 +1,8 @@
 """Schemes of entities, and how they are counted."""
 
 import collections
+import logging
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from firth.data.tagging.files import read_sentences
 from firth.data.tagging.load import load_tagging
 from firth.data.tagging.metrics import MostFrequent, baselines, by_type, score_tags
-from firth.data.tagging.schemes import allowed, marks_entities, spans, to_bio
+from firth.data.tagging.schemes import allowed, marks_entities, misplaced, spans, to_bio
 
 METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 
@@ -20,6 +22,7 @@ METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
         ("B-A I-A B-A O B-B I-B", "B-A I-A B-A O B-B I-B"),  # BIO stays
         ("B-A E-A S-A O B-B I-B E-B", "B-A I-A B-A O B-B I-B I-B"),  # BIOES
         ("B-A L-A U-B", "B-A I-A B-B"),  # BILOU
+        ("B-A S-A I-A E-A E-A O E-B", "B-A B-A B-A I-A B-A O B-B"),  # after a last word
         ("O I-A-B", "O B-A-B"),
     ],
 )
@@ -35,6 +38,33 @@ def test_spans():
         (5, 6, "B"),
     ]
     assert spans(["O", "O"]) == []
+
+
+@pytest.mark.parametrize(
+    ("sentences", "wrong"),
+    [
+        (["B-A I-A O B-A B-B", "O", "B-A"], None),
+        (["I-A I-A B-A O I-B I-A"], None),  # IOB1
+        (["B-A E-A S-A O B-B I-B L-B", "U-A"], None),
+        (["B-A", "B-B", "O I-B I-A"], (3, "O", "I-B", "BIO", 2)),
+        (["I-A O I-A", "I-A I-A", "O B-B", "B-A I-A"], (6, "O", "B-B", "IOB1", 2)),
+        (["S-A I-A E-A"], (1, "S-A", "I-A", "BIOES", 1)),
+        (["S-A B-A O"], (2, "B-A", "O", "BIOES", 1)),
+        (["B-A E-B"], (1, "B-A", "E-B", "BIOES", 1)),
+        (["O S-A", "O B-A", "O"], (3, "B-A", "", "BIOES", 1)),
+    ],
+)
+def test_the_first_tag_that_breaks_its_scheme(sentences, wrong):
+    assert misplaced([tags.split() for tags in sentences]) == wrong
+
+
+def test_a_tag_that_breaks_the_scheme_is_named_with_its_line(tmp_path, caplog):
+    (tmp_path / "t").write_text("a B-X\nb I-X\n\nc O\nd I-X\ne B-X\n")
+    said = r"t:5: 'I-X' after 'O' is not BIO, the scheme of most tags here; 1 of 5 break it"
+    with caplog.at_level(logging.INFO):
+        _, splits = load_tagging({"train": "t", "dev": "t"}, directory=str(tmp_path))
+    assert len(caplog.messages) == 2 and all(re.search(said, text) for text in caplog.messages)
+    assert splits["dev"].tags == ["B-X", "I-X", "O", "B-X", "B-X"]
 
 
 def test_which_tags_mark_entities():

@@ -77,6 +77,13 @@ def test_tsv_by_number_and_by_name(tmp_path):
     named = written(tmp_path, "b.tsv", "tag\tword\nO\tIt\nO\tis\n")
     found = read_sentences(named, word="word", tag="tag")
     assert (found.words, found.tags, found.lines.tolist()) == (["It", "is"], ["O", "O"], [2, 3])
+    assert read_sentences(named, tagged=False, usual="word").words == ["It", "is"]
+    alone = written(tmp_path, "c.tsv", "It\nis\n")
+    for usual in ("word", "1"):
+        assert read_sentences(alone, tagged=False, usual=usual).words == ["It", "is"]
+    assert read_sentences(plain, "1", tagged=False, usual="0").words == ["B-LOC", "O", "O"]
+    with pytest.raises(FirthError, match=r"no column 1 .*the line has 1"):
+        read_sentences(alone, "1", tagged=False)
 
 
 def test_a_text_has_words_and_no_tags(tmp_path):
@@ -117,7 +124,7 @@ def test_formats_by_ending():
 
 def test_a_task_has_tags_of_all_splits_in_bio(tmp_path):
     train = written(tmp_path, "train", CONLL)
-    dev = written(tmp_path, "dev", "A I-MISC\nb S-PER\nc E-PER\n")
+    dev = written(tmp_path, "dev", "A I-MISC\nb B-PER\nc E-PER\n")
     task, splits = load_tagging({"train": "train", "dev": "dev"}, directory=str(tmp_path))
     assert splits["train"].tags == ["B-ORG", "O", "B-PER", "B-LOC", "B-LOC"]
     assert splits["dev"].tags == ["B-MISC", "B-PER", "I-PER"]

@@ -27,13 +27,16 @@ def path(tmp_path_factory):
     return path
 
 
-def test_a_trained_tagger_predicts_in_document_context(encoder, path, tmp_path, capsys):
-    run = tmp_path / "run"
+def test_a_trained_tagger_predicts_in_document_context(encoder, tmp_path, capsys):
+    """From the columns that it was trained on, or the only one."""
+    run, path = tmp_path / "run", tmp_path / "numbered.bio"
+    path.write_text("".join(f"7 {line}\n" if line else "\n" for line in TEXT.splitlines()))
     argv = [f"--config=tagger.py:init={encoder},crf=true,context=document,length=16"]
     argv += [f"--config.data.{split}={path}" for split in ("train", "dev", "test")]
     argv += ["--config.steps=3", "--config.batch_size=8", "--config.eval.batch_size=8"]
+    argv += ["--config.data.text=1", "--config.data.label=2"]
     assert main(["train", *argv, f"--workdir={run}", "--config.schedule.lr=0.01"]) == 0
-    tagger, sentences = Tagger(str(run)), read_sentences(path)
+    tagger, sentences = Tagger(str(run)), read_sentences(path, "1", "2")
     whole = tagger(sentences)
     written = (run / "predictions/test.tsv").read_text().split()
     assert written == [tag for one in whole for tag in one]
@@ -45,6 +48,12 @@ def test_a_trained_tagger_predicts_in_document_context(encoder, path, tmp_path, 
     assert main(["evaluate", f"--model={run}", f"--data={path}", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["metrics"]
     assert found["accuracy"] == pytest.approx(scores["eval/test/accuracy"])
+    (tmp_path / "words.bio").write_text("the\ncats\n")
+    for name, count in (("numbered", len(sentences.words)), ("words", 2)):
+        predict = ["predict", f"--model={run}", f"--input={tmp_path}/{name}.bio", "--batch-size=3"]
+        assert main([*predict, f"--output={tmp_path}/{name}.tsv"]) == 0
+        lines = (tmp_path / f"{name}.tsv").read_text().split("\n")
+        assert [line.split("\t")[0] for line in lines if line] == sentences.words[:count]
 
 
 def built(path, name, **changes):

@@ -70,6 +70,7 @@ def read_sentences(
     *,
     format: str = "",
     tagged: bool = True,
+    usual: str = "",
     options: tuple[str, str] = ("--text", "--label"),
 ) -> Sentences:
     """Read a file.
@@ -80,6 +81,7 @@ def read_sentences(
         the first line of a tsv file. "" takes the first and the last column, form and upos.
       format: one of FORMATS; "" goes by the ending of the file.
       tagged: read tags; otherwise the tags are None, and the column of tags may be missing.
+      usual: the column of words where `word` is "" and the file has more than one.
       options: how the user names the two columns, for errors.
 
     Raises FirthError, naming file and line, for a column that is missing, a line with another
@@ -96,8 +98,9 @@ def read_sentences(
             )
         lines = _texts(path)
     else:
-        chosen = tuple(a or b for a, b in zip((word, tag), DEFAULTS[kind], strict=True))
-        lines = _words(path, kind, chosen if tagged else chosen[:1], options, shown)
+        given = (word or usual, tag)
+        chosen = tuple(a or b for a, b in zip(given, DEFAULTS[kind], strict=True))
+        lines = _words(path, kind, chosen if tagged else chosen[:1], options, shown, not word)
     words, tags, numbers, offsets, documents = [], [], [], [0], [0]
     for line, found in lines:
         if found is None or found == DOCUMENT:  # a sentence ends; perhaps a document begins
@@ -132,7 +135,7 @@ def _texts(path) -> Iterator[tuple[int, tuple | None]]:
         yield line, None if text.strip() else DOCUMENT
 
 
-def _words(path, kind: str, chosen, options, shown: str) -> Iterator[tuple]:
+def _words(path, kind: str, chosen, options, shown: str, free: bool) -> Iterator[tuple]:
     """(line, (word, tag)), (line, None) after a sentence, (line, DOCUMENT) before a document."""
     places, count, first = None, 0, 0
     for line, text in text_lines(path, blank=True):
@@ -148,6 +151,8 @@ def _words(path, kind: str, chosen, options, shown: str) -> Iterator[tuple]:
         if places is None:
             count, first = 10 if kind == "conllu" else len(fields), line
             names = FIELDS if kind == "conllu" else fields if kind == "tsv" else ()
+            if free and count == 1 and chosen[0] not in names:
+                chosen = ("0", *chosen[1:])
             places = [
                 _place(at, name, count, names, o) for name, o in zip(chosen, options, strict=False)
             ]

@@ -1,6 +1,7 @@
 """A task of tagging, and the sentences of its splits."""
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import numpy as np
 from firth.data.permutation import derive_key, random_bits
 from firth.data.tagging.files import Sentences, read_sentences
 from firth.data.tagging.metrics import metrics_of
-from firth.data.tagging.schemes import marks_entities, to_bio
+from firth.data.tagging.schemes import marks_entities, misplaced, to_bio
 from firth.data.tasks.tables import find_file
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
 
+log = logging.getLogger(__name__)
 KIND = "tagging"
 FEW = 10  # documents: a dev split has whole ones where there are so many
 OPTIONS = ("--config.data.text", "--config.data.label")
@@ -30,7 +32,8 @@ def load_tagging(
 ) -> tuple[Task, dict[str, Sentences]]:
     """(the task, the sentences of each split).
 
-    Tags of entities become BIO, whichever scheme a file has. The tags of all splits together are
+    Tags of entities become BIO, whichever scheme a file has; the first one that breaks it is named
+    in a note, with its line. The tags of all splits together are
     the labels, O first: one that train lacks is never predicted, but is no error either. Without a
     dev split, `dev_fraction` of train is one: whole documents where there are ten or more,
     otherwise sentences, the same for every seed.
@@ -87,6 +90,18 @@ def _existing(name: str, directory: str) -> Path:
 
 
 def _in_bio(sentences: Sentences) -> Sentences:
+    if wrong := misplaced(sentences.split(sentences.tags)):
+        log.info(
+            "%s:%d: %s after %r is not %s, the scheme of most tags here; %s of %s break it, and an "
+            "entity begins or ends there, as conlleval counts it",
+            sentences.source,
+            sentences.lines[wrong.word],
+            repr(wrong.tag) if wrong.tag else "the end of the sentence",
+            wrong.before,
+            wrong.scheme,
+            f"{wrong.count:,}",
+            f"{len(sentences.tags):,}",
+        )
     tags = [tag for one in sentences.split(sentences.tags) for tag in to_bio(one)]
     return dataclasses.replace(sentences, tags=tags)
 

@@ -6,12 +6,14 @@ BIOES  and BILOU: also a last word (E, L) and an entity of one word (S, U).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 _TAG = re.compile(r"O|[BIELSU]-.+")
 _BIO = {"E": "I", "L": "I", "S": "B", "U": "B"}
+_LAST = tuple(_BIO)  # prefixes of an entity's last word
 
 
 def marks_entities(tags: Sequence[str]) -> bool:
@@ -22,18 +24,58 @@ def marks_entities(tags: Sequence[str]) -> bool:
 def to_bio(tags: Sequence[str]) -> list[str]:
     """The tags of one sentence in BIO, whichever scheme they have.
 
-    An I-X that follows no word of an X begins an entity, as conlleval counts it.
+    An I-X that follows no word of an X begins an entity, and so does one after an entity's last
+    word, as conlleval counts them.
     """
-    found, before = [], "O"
+    found, unfinished = [], ""  # the type of an entity that may go on
     for tag in tags:
         prefix, _, kind = tag.partition("-")
         if kind:
-            prefix = _BIO.get(prefix, prefix)
-            inside = prefix == "I" and before[2:] == kind
+            inside = _BIO.get(prefix, prefix) == "I" and unfinished == kind
             tag = f"{'I' if inside else 'B'}-{kind}"
         found.append(tag)
-        before = tag
+        unfinished = "" if prefix in _LAST else kind
     return found
+
+
+class Misplaced(NamedTuple):
+    """The first tag of a file that its scheme does not allow.
+
+    word: its number among all words. before: the tag of the word before it, "O" at the beginning of
+    a sentence. tag: "" where it is the sentence's end. scheme: which. count: how many there are.
+    """
+
+    word: int
+    before: str
+    tag: str
+    scheme: str
+    count: int
+
+
+def misplaced(sentences: Iterable[Sequence[str]]) -> Misplaced | None:
+    """What is wrong with the tags of entities of a file's sentences; None if nothing is.
+
+    Their scheme is BIOES if a tag has one of its prefixes; else BIO or IOB1, the one that fewer
+    tags break.
+    """
+    sentences = list(sentences)
+    wide = any(tag[0] in "ELSU" for tags in sentences for tag in tags)
+    wrong, number = {"BIOES": []} if wide else {"BIO": [], "IOB1": []}, 0
+    for tags in sentences:
+        before = "O"
+        for tag in (*tags, ""):
+            same = before[2:] == tag[2:]
+            if wide:
+                goes_on = tag[:1] in ("I", "E", "L")
+                broken = {"BIOES": goes_on != (before[0] in "BI") or (goes_on and not same)}
+            else:
+                broken = {"BIO": tag[:1] == "I" and not same, "IOB1": tag[:1] == "B" and not same}
+            for scheme, breaks in broken.items():
+                if breaks:
+                    wrong[scheme].append((number - (not tag), before, tag))
+            number, before = number + bool(tag), tag
+    scheme, places = min(wrong.items(), key=lambda item: len(item[1]))
+    return Misplaced(*places[0], scheme, len(places)) if places else None
 
 
 def spans(tags: Sequence[str]) -> list[tuple[int, int, str]]:

@@ -20,7 +20,7 @@ def check(args, parser) -> str | None:
 
     Raises FirthError for an option that means nothing to a model that answers questions.
     """
-    for name in ("long", "packed", "label", "threshold", "task"):
+    for name in ("long", "packed", "label", "threshold", "task", "choices"):
         if getattr(args, name, None) != parser.get_default(name):
             raise FirthError(f"--{name}: the model answers questions; leave it out")
     name = getattr(args, "input", None) or args.data

@@ -22,6 +22,7 @@ OF_TEXTS = (
     "null_threshold",
     "threshold",
     "task",
+    "choices",
 )
 
 
@@ -32,7 +33,7 @@ def check(args, parser) -> tuple[str, str, str]:
     format that taggers do not read.
     """
     for name in OF_TEXTS:
-        if getattr(args, name) != parser.get_default(name):
+        if getattr(args, name, None) != parser.get_default(name):
             raise FirthError(
                 f"--{name.replace('_', '-')}: the model tags words, and cuts no text; leave it out"
             )
@@ -50,15 +51,16 @@ def predict(args, parser, output: Path | None) -> None:
     """Tag the sentences of `args.input`; `output` is a checked place, None for standard output."""
     word, _, kind = check(args, parser)
     written_as = output_format(args.output)
-    sentences = read_sentences(args.input, word, format=kind, tagged=False)
     if output:
         if args.input != "-" and output.exists() and os.path.samefile(args.input, output):
             raise FirthError(f"--output {output} is the input; write another file")
         if output.exists() and not args.overwrite:
             raise FirthError(f"{output} is there already; give --overwrite to replace it")
     tagger = Tagger(args.model, args.dtype)
+    usual = tagger.columns[0]
+    sentences = read_sentences(args.input, word, format=kind, tagged=False, usual=usual)
     words, parts = sentences.split(sentences.words), []
-    for begin, tags in tagger.windows(sentences):
+    for begin, tags in tagger.windows(sentences, batch_size=args.batch_size):
         text = written(written_as, words[begin : begin + len(tags)], tags, tagger.labels)
         if output:
             parts.append(text)
@@ -77,7 +79,8 @@ def evaluate(args, parser, output: Path | None) -> None:
     tagger = Tagger(args.model, args.dtype)
     usual = tagger.columns
     sentences = read_sentences(args.data, word or usual[0], label or usual[1], format=kind)
-    tags = [one for _, window in tagger.windows(sentences) for one in window]
+    windows = tagger.windows(sentences, batch_size=args.batch_size)
+    tags = [one for _, window in windows for one in window]
     found = measure(tagger.labels, sentences, tags)
     if output:
         words = sentences.split(sentences.words)

@@ -89,7 +89,9 @@ class Tagger:
         columns = [rows | {"tags": np.asarray(rows["tags"])} for rows in columns]
         return sentences.split(named(columns, rows.words, self.labels))
 
-    def windows(self, sentences: Sentences, size: int = 2048) -> Iterator[tuple]:
+    def windows(
+        self, sentences: Sentences, size: int = 2048, batch_size: int = 32
+    ) -> Iterator[tuple]:
         """(number of the first sentence, tags of the sentences) of so many sentences at a time.
 
         With document context at least so many, up to where a document ends.
@@ -100,7 +102,7 @@ class Tagger:
             if self._whole:
                 later = np.searchsorted(sentences.documents, end)
                 end = int(np.append(sentences.documents, len(sentences))[later])
-            yield begin, self(part(sentences, begin, end))
+            yield begin, self(part(sentences, begin, end), batch_size)
             begin = end
 
 
