@@ -59,7 +59,7 @@ Departures from the papers and their code:
   that training stops before the rate is zero, and QQP's warm up for a quarter of them. Here the
   rate ends at zero and 6 % are warm-up, as the paper says.
 - Decay of layers: ELECTRA's top layer has .8 of the head's rate, as the paper means. The released
-  code has one factor more everywhere (`optimizer.legacy_layer_decay`), and decay of weights .01
+  code has one factor more everywhere (`optimizer.layer_decay_top=2`), and decay of weights .01
   where the paper has 0. XLNet's code scales gradients that Adam scales back; the paper's factor is
   1 for all but SQuAD.
 - Means: ELECTRA's code sums the losses of a batch; clipping at 1 makes that nearly the same.
@@ -245,7 +245,7 @@ def get_config(arg=None):
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0,
         layer_decay=1.0,  # rate of each layer as a part of that above it
-        legacy_layer_decay=False,  # one factor more, as in the released ELECTRA code
+        layer_decay_top=1,  # factors of the top layer; the released ELECTRA code has 2
         freeze=("^encoder/(?!pooler/)",) if arg.frozen else (),
     )
     c.schedule = dict(name="xlnet_poly", lr=5e-5, warmup=0.1)

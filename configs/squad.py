@@ -23,8 +23,9 @@ settings are of (default bert), and `size` which of ELECTRA's (small, base or la
                                             steps            384 and 512
     electra     3e-4, 1e-4, 5e-5   32       2 epochs         no decay; each layer's rate .8 (large:
                 by size                                      .9) of that above it; rows of 512
-    xlnet       3e-5               48       8,000 steps      each layer's rate .75 of that above it;
-                                                             rows of 512, answers of 64
+    xlnet       3e-5               48       8,000 steps      each layer's rate .75 of that above it,
+                                                             the top one's that of the head; rows
+                                                             of 512, answers of 64
     distilbert  as bert                                      dropout .1 before the head
 
 Measured: exact match and F1 by the rules of SQuAD's scripts, as shares; dev/f1 chooses the best
@@ -47,7 +48,8 @@ Departures from the papers and their code:
   without a warm-up, a tenth lower.
 - One rate: RoBERTa and XLNet state the settings of their large models. Those are here for every
   size; others are an override away.
-- Decay of layers: XLNet's code scales gradients, which Adam scales back. Here rates are scaled.
+- Decay of layers: XLNet's code scales gradients, which Adam scales back. Here rates are scaled, as
+  the paper says: the top layer has the head's, and so have the embeddings, as in the code.
 - Rows of 384: RoBERTa's paper gives no length and no stride; these are BERT's. DistilBERT's gives
   nothing but its dropout.
 """
@@ -96,6 +98,8 @@ FAMILIES = {
         "objective.max_answer": 64,
         "optimizer.bias_correction": False,
         "optimizer.layer_decay": 0.75,
+        "optimizer.layer_decay_top": 0,
+        "optimizer.layer_decay_exclude": ("^encoder/(word|mask_embedding)",),
         "schedule.lr": 3e-5,
         "schedule.warmup": 1000,
     },
@@ -185,6 +189,8 @@ def get_config(arg=None):
         decay_exclude=("norm/", "bias$"),
         clip_norm=1.0,
         layer_decay=1.0,  # rate of each layer as a part of that above it
+        layer_decay_top=1,  # factors of the top layer
+        layer_decay_exclude=(),  # expressions of parameters that keep the head's rate
         freeze=("^encoder/",) if arg.frozen else (),
     )
     c.schedule = dict(name="xlnet_poly", lr=5e-5, warmup=0.1)

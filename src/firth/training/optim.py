@@ -160,7 +160,7 @@ def create_optimizer(
     `clip_norm` (0: off),
     `multipliers` (pairs of expression and factor; the first match counts), `freeze` (expressions;
     those parameters get no update and no moments), and optionally `layer_decay` with
-    `legacy_layer_decay` and `layer_decay_exclude` (see `scale_by_depth`). `frozen` holds further
+    `layer_decay_top` and `layer_decay_exclude` (see `scale_by_depth`). `frozen` holds further
     expressions to freeze. `fresh` holds expressions for parameters that are trained even if another
     expression freezes them.
 
@@ -197,7 +197,7 @@ def create_optimizer(
         parts.append(
             scale_by_depth(
                 spec.layer_decay,
-                spec.get("legacy_layer_decay", False),
+                spec.get("layer_decay_top", 1),
                 spec.get("layer_decay_exclude", ()),
             )
         )

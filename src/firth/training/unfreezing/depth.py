@@ -15,13 +15,13 @@ def is_stacked(path: str) -> bool:
     return "/layers/" in path
 
 
-def scale_by_depth(decay: float, legacy: bool = False, exclude: tuple[str, ...] = ()):
-    """Layer-wise learning rates: `decay` ** (number of levels below the heads).
+def scale_by_depth(decay: float, top: int = 1, exclude: tuple[str, ...] = ()):
+    """Layer-wise learning rates: `decay` ** `top` in the top layer, a factor more in each below it.
 
-    As in the fine-tuning of ULMFiT (Howard and Ruder 2018, section 3.2: 1/2.6), ELECTRA (Clark et
-    al. 2020, appendix B) and XLNet: the top layer gets `decay`, each layer below one factor more,
-    the embeddings one more than the bottom layer. The released ELECTRA code (`legacy`;
-    google-research/electra issues 51 and 64) applies one factor more everywhere below the heads.
+    The embeddings have one factor more than the bottom layer. In the fine-tuning of ULMFiT (Howard
+    and Ruder 2018, section 3.2: 1/2.6) and ELECTRA (Clark et al. 2020, appendix B) the top layer
+    has one factor; in the released ELECTRA code two (google-research/electra issues 51 and 64); in
+    XLNet, where embeddings are excluded, none (Yang et al. 2019, appendix on fine-tuning).
     Parameters whose paths an expression of `exclude` matches keep their rate. Raises FirthError for
     a body without layers of its own.
     """
@@ -30,7 +30,7 @@ def scale_by_depth(decay: float, legacy: bool = False, exclude: tuple[str, ...] 
     def factor(path, depth):
         if not np.any(depth) or any(pattern.search(path) for pattern in excluded):
             return 1.0
-        return decay ** (depth + legacy)
+        return decay ** (depth - 1.0 + top)
 
     def update(updates, state, params=None):
         del params
