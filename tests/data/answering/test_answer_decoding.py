@@ -106,6 +106,10 @@ def test_no_answer_wins_above_the_threshold():
     whole = np.exp([3.0, 2.0, 1.0])
     np.testing.assert_allclose([p for _, p in listed], whole / whole.sum())
     assert [span.text for span, _ in one.ranked(None)] == ["t0", "t1"]
+    listed = answered(2.0, 1.0, 0.5, null=-1.0).ranked(0.0, 2)  # no answer is always among them
+    assert [span.text for span, _ in listed] == ["t0", "t1", ""]
+    np.testing.assert_allclose(sum(p for _, p in listed), 1)
+    assert [span.text for span, _ in one.ranked(0.0, 2)] == ["", "t0"]
     np.testing.assert_allclose(sum(p for _, p in one.ranked(None)), 1)
 
 

@@ -33,6 +33,7 @@ def test_weights_are_given_by_the_names_of_labels():
         ("balance", "'balance' should read LABEL=WEIGHT"),
         ("bad=0", "'bad=0': expected a weight above 0"),
         ("bad=x", "'bad=x': expected a weight above 0"),
+        ("bad=2,good=1,bad=5", "'bad=2,good=1,bad=5': expected each label once"),
         ("bad=inf", "'bad=inf': expected a weight above 0"),
     ],
 )

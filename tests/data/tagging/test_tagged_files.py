@@ -86,6 +86,11 @@ def test_tsv_by_number_and_by_name(tmp_path):
         read_sentences(alone, "1", tagged=False)
 
 
+def test_white_space_that_does_not_break_is_part_of_a_word(tmp_path):
+    path = written(tmp_path, "a.bio", " 10\u00a0000 \t x  B-N\nmen x O\n")
+    assert read_sentences(path).words == ["10\u00a0000", "men"]
+
+
 def test_a_text_has_words_and_no_tags(tmp_path):
     path = written(tmp_path, "a.txt", "One two .\n\nThree\n")
     found = read_sentences(path, tagged=False)

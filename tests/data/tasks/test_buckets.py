@@ -1,3 +1,4 @@
+import logging
 from importlib import import_module
 
 import numpy as np
@@ -132,6 +133,19 @@ def test_tokenise_single_texts_across_chunks(monkeypatch):
         tokens, _ = reference_row([1000 + ord(c) for c in text], None, 12)
         assert got.tokens[got.offsets[i] : got.offsets[i + 1]].tolist() == tokens
         assert got.second[i] == len(tokens)
+
+
+def test_texts_without_a_token_are_counted(monkeypatch, caplog):
+    monkeypatch.setattr("firth.data.tasks.buckets.CHUNK_TEXTS", 2)
+    with caplog.at_level(logging.INFO):
+        tokenise(examples_of(["a", "b", "c"], ["d", "e", "f"]), Letters(), 9)
+        assert not caplog.messages
+        tokenise(examples_of(["a", "b", "", "c", ""], ["d", "e", "f", "", ""]), Letters(), 9)
+        tokenise(examples_of(["a", ""]), Letters(), 9)
+    assert caplog.messages == [
+        "made: no token in a text of 3 of 5 rows, first row 2",
+        "made: no token in a text of 1 of 2 rows, first row 1",
+    ]
 
 
 def test_tokenise_equals_transformers(shared_data):

@@ -21,6 +21,8 @@ from firth.tokenizers.special_tokens import build_template
 def test_the_question_stands_before_the_choice_or_around_it():
     assert beside(None, "go") == beside("", "go") == "go"
     assert beside("Where?", "to Rome") == "Where? to Rome"
+    assert beside("He is from_.", "Rome") == "He is fromRome." and beside("_s", "it") == "its"
+    assert beside("What is max_len, or a__b?", "it") == "What is max_len, or a__b? it"
     assert beside("He ___ home, as _ said.", r"\1 go") == r"He \1 go home, as \1 go said."
 
 

@@ -69,12 +69,21 @@ def test_jsonl(tmp_path):
         ("a.tsv", b"text\tlabel\na\t0\n\xff\t1\n", r"a\.tsv:3: byte 15 is not UTF-8"),
         ("a.csv", b"\xef\xbb\xbftext,label\n\xe9,1\n", r"a\.csv:2: byte 14 is not UTF-8"),
         ("a.tsv", "", r"a\.tsv: is empty"),
+        ("a.tsv", "text\ttext\tlabel\na\tb\t0\n", r"a\.tsv:1: several columns are called 'text'"),
         ("a.parquet", "x", r"expected \.csv, \.tsv or \.jsonl"),
     ],
 )
 def test_bad_files_are_refused_with_their_place(tmp_path, name, text, said):
     with pytest.raises(FirthError, match=said):
         read_table(written(tmp_path, name, text), ["text", "label"])
+
+
+def test_a_column_of_some_rows_alone_is_refused(tmp_path):
+    path = written(tmp_path, "a.jsonl", '{"text": "a"}\n\n{"text": "b", "label": 1}\n')
+    said = r"a\.jsonl:3: has 'label', which .*a\.jsonl:1 lacks; expected it in every row or in none"
+    with pytest.raises(FirthError, match=said):
+        read_table(path, ["text"], ["label"])
+    assert list(read_table(path, ["text"]).columns) == ["text"]
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])

@@ -81,6 +81,7 @@ def test_scores_are_measured_by_scipy(scored, texts, tmp_path):
     [
         (["good", "bad", "so, so"], [1, 0, 2]),
         (["2", "0", 1], [2, 0, 1]),  # by number, as text or not
+        ([" good", "bad ", "so, so"], [1, 0, 2]),  # as in training
     ],
 )
 def test_labels_by_name_or_by_number(labelled, texts, tmp_path, labels, said):
@@ -104,6 +105,7 @@ def test_labels_by_name_or_by_number(labelled, texts, tmp_path, labels, said):
         ),
         ([1, "good"], r"a\.jsonl:2: label 'good' is none of"),
         ([3], r"a\.jsonl:1: label 3 is none of"),
+        (["good", " "], r"a\.jsonl:2: has no label in 'label'; expected one a row"),
         (["good", ""], r"a\.jsonl:2: has no label in 'label'; expected one a row"),
     ],
 )

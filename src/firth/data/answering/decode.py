@@ -66,12 +66,15 @@ class Answered:
             return self.null
         return self.best[0]
 
-    def ranked(self, threshold: float | None) -> list[tuple[Span, float]]:
-        """(candidate, probability) of the best ones, no answer among them unless `threshold` is
-        None; the probabilities are those of a softmax over the scores of what is listed.
+    def ranked(self, threshold: float | None, most: int | None = None) -> list[tuple[Span, float]]:
+        """(candidate, probability) of the best ones, at most so many, and of no answer as well,
+        unless `threshold` is None; the probabilities are those of a softmax over the scores of what
+        is listed.
         """
         listed = [*self.best] if threshold is None and self.best else [*self.best, self.null]
-        listed.sort(key=lambda span: -span.score)
+        listed = sorted(listed, key=lambda span: -span.score)[:most]
+        if self.null not in listed and threshold is not None:
+            listed.append(self.null)
         return list(zip(listed, softmax([s.score for s in listed]).tolist(), strict=True))
 
 
@@ -199,7 +202,7 @@ class Predicted:
 
 
 def ranked_json(one: Answered, threshold: float | None, most: int = BEST) -> list[dict]:
-    """The candidates of a question as the official n-best file has them, at most so many."""
+    """The candidates of a question as the official n-best file has them: `Answered.ranked`."""
     return [
         {
             "text": span.text,
@@ -207,5 +210,5 @@ def ranked_json(one: Answered, threshold: float | None, most: int = BEST) -> lis
             "start_logit": span.start_logit,
             "end_logit": span.end_logit,
         }
-        for span, probability in one.ranked(threshold)[:most]
+        for span, probability in one.ranked(threshold, most)
     ]

@@ -39,7 +39,10 @@ def class_weights(written: str, task: Task, labels: Sequence[int] | None) -> tup
                 f"objective.class_weights='balanced': train has no example of {shown(missing)}"
             )
         return tuple((counts.sum() / (len(counts) * counts)).tolist())
-    given = dict(_pair(item.strip(), task) for item in written.split(","))
+    pairs = [_pair(item.strip(), task) for item in written.split(",")]
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise FirthError(f"objective.class_weights={written!r}: expected each label once")
     return tuple(given.get(label, 1.0) for label in task.labels)
 
 

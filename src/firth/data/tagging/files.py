@@ -12,6 +12,7 @@ Each may be plain, .gz or .xz. S sentences, T words.
 """
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +144,8 @@ def _words(path, kind: str, chosen, options, shown: str, free: bool) -> Iterator
             if text.removeprefix("#").strip().split(" ")[0] == "newdoc":
                 yield line, DOCUMENT
             continue
-        fields = text.split() if kind == "columns" else text.split("\t")
+        # Other white space, such as the space of "10 000" that does not break, is part of a word.
+        fields = re.split("[ \t]+", text.strip(" \t")) if kind == "columns" else text.split("\t")
         if not text.strip():
             yield line, None
             continue

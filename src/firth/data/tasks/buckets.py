@@ -5,6 +5,7 @@ N examples, T tokens, B rows of a batch, C choices, R = B C rows, L length.
 """
 
 import functools
+import logging
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from firth.data.views.base import Batch, View, row_fields
 from firth.data.views.selection import ranges
 from firth.errors import FirthError
 from firth.tokenizers.special_tokens import BERT, Template, build_template, truncation
+
+log = logging.getLogger(__name__)
 
 MULTIPLE = 4  # of which bucket lengths are multiples, but for the last
 PADDING = 0.12  # the fewest buckets that leave less
@@ -72,12 +75,16 @@ def tokenise(examples: Examples, tokenizer, length: int, roles: tuple = BERT) ->
     fewest = template.size(texts) + texts
     if length < fewest:
         raise FirthError(f"length={length}: expected at least {fewest} for {texts} text(s)")
-    parts = []
+    parts, empty = [], []
     for begin in range(0, len(examples), CHUNK_TEXTS):
         chunk = slice(begin, begin + CHUNK_TEXTS)
         a = tokenizer.encode_flat(examples.texts_a[chunk])
         b = tokenizer.encode_flat(examples.texts_b[chunk]) if texts == 2 else None
+        empty += [begin + i for i in np.flatnonzero((a[1] == 0) | (b is not None and b[1] == 0))]
         parts.append(join(a, b, length, template))
+    if empty:
+        counts = len(empty), len(examples), examples.rows[empty[0]]
+        log.info("%s: no token in a text of %d of %d rows, first row %d", examples.source, *counts)
     tokens, sizes, second, cut = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Tokenised(
         tokens=tokens,

@@ -21,7 +21,8 @@ from firth.tokenizers.special_tokens import BERT, build_template
 
 RACE = ("article", "question", "options", "answer")  # columns of a folder of passages
 HIDDEN = (None, "", -1)  # labels of a test set that has none
-_BLANK = re.compile("_+")
+# A run of "_", unless letters stand on both its sides, as in the name max_length.
+_BLANK = re.compile(r"(?<!\w)_++|(?<!_)_++(?![^\W_])")
 
 
 def beside(question: str | None, choice: str) -> str:

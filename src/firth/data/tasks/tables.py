@@ -75,6 +75,8 @@ def read_table(
     records = _records(path)
     names = list(header) or _names(path, records)
     wanted = present(f"{path}:1", required, optional, names)
+    if repeated := [name for name in wanted if names.count(name) > 1]:
+        raise FirthError(f"{path}:1: several columns are called {repeated[0]!r}")
     places = [names.index(name) for name in wanted]
     columns, rows, skipped = [[] for _ in wanted], [], 0
     for line, record in records:
@@ -130,6 +132,11 @@ def _read_jsonl(path: Path, required: Sequence[str], optional: Sequence[str]) ->
         if not columns:  # the first row decides which optional columns the file has
             columns = {name: [] for name in present(at, required, optional, record)}
         present(at, list(columns), (), record)
+        if more := [name for name in optional if name in record and name not in columns]:
+            raise FirthError(
+                f"{at}: has {more[0]!r}, which {path}:{rows[0]} lacks; expected it in every row or "
+                "in none"
+            )
         rows.append(line)
         for name, column in columns.items():
             column.append(record[name])
