@@ -108,9 +108,8 @@ def judged(found, baseline: dict[str, float]) -> list[str]:
     said = f"{found.examples:,} examples of {found.split} ({found.source})"
     parts = [page.paragraph(said), page.table(head, rows)]
     if found.by_label:
-        kinds = ("precision", "recall", "f1", "examples")
-        own = [[name, *(row.get(kind) for kind in kinds)] for name, row in found.by_label.items()]
-        parts.append(page.table(["label", *kinds], own))
+        own = [[name, *row.values()] for name, row in found.by_label.items()]
+        parts.append(page.table(["label", *next(iter(found.by_label.values()))], own))
     sections = [page.section("Results", *parts)]
     if found.confusion is not None:
         said = "Rows are what is right, columns what the model said."

@@ -76,8 +76,10 @@ QUESTION = {"context": "a text", "choices": ["x", "y"], "label": 0}
         ({"choices": ["x"]}, r"a\.jsonl:2: has 1 choices, expected 2"),
         ({"choices": ["x", " "]}, r"a\.jsonl:2: choice 1 is ' ', expected a text"),
         ({"choices": ["x", 5]}, r"a\.jsonl:2: choice 1 is 5, expected a text"),
+        ({"choices": ["x", "\ud800"]}, r"a\.jsonl:2: 'choice 1' holds '\\ud800', which is no"),
         ({"choices": "xy"}, r"a\.jsonl:2: 'choices' is 'xy', expected a list of choices"),
         ({"context": None}, r"a\.jsonl:2: 'context' is None, expected a string"),
+        ({"context": "x \ud800"}, r"a\.jsonl:2: 'context' holds '\\ud800', which is no char"),
         ({"label": 2}, r"a\.jsonl:2: label 2 .* expected 0 to 1, or A to B"),
         ({"label": ""}, r"a\.jsonl:2: label '' .*none of the 2 choices"),
     ],
@@ -166,6 +168,14 @@ def test_the_folders_of_race(tmp_path):
         (
             '{"article": "a", "questions": ["b"], "options": [], "answers": []}',
             "has 1 questions, 0 lists of options and 0 answers",
+        ),
+        (
+            '{"article": "a", "questions": 5, "options": [["c", "d"]]}',
+            r"1\.txt: 'questions' is 5, expected a list",
+        ),
+        (
+            '{"article": "a", "questions": ["b"], "options": [["c", "d"]], "answers": null}',
+            r"1\.txt: question 1",
         ),
         (
             '{"article": "a", "questions": ["b"], "options": [["c", "d"]], "answers": ["C"]}',

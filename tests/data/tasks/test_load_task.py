@@ -305,11 +305,15 @@ def test_bad_arguments(tmp_path, monkeypatch, options, said):
         get_task("mine", **options)
 
 
-def test_text_must_be_a_string(tmp_path):
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("7", "is 7, expected a string"), (r'"x \ud800"', r"holds '\\ud800', which is no character")],
+)
+def test_text_must_be_a_string(tmp_path, value, said):
     (tmp_path / "t.jsonl").write_text(
-        '{"sentence": "a", "label": 0}\n{"sentence": 7, "label": 1}\n'
+        f'{{"sentence": "a", "label": 0}}\n{{"sentence": {value}, "label": 1}}\n'
     )
-    with pytest.raises(FirthError, match=r"t\.jsonl:2: 'sentence' is 7, expected a string"):
+    with pytest.raises(FirthError, match=rf"t\.jsonl:2: 'sentence' {said}"):
         load_split(custom_task(str(tmp_path / "t.jsonl")), "train")
 
 

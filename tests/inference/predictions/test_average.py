@@ -41,6 +41,12 @@ def test_probabilities_are_averaged_by_the_names_of_the_labels(labelled, other, 
     assert len({model.digest() for model in (both, *both.parts, Average(both.parts[::-1]))}) == 4
 
 
+def test_a_folder_with_a_comma_is_one_model(labelled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(labelled.folder, "lr=5e-05,batch=16")
+    assert not isinstance(load_classifier("lr=5e-05,batch=16"), Average)
+
+
 def test_scores_are_averaged(scored, texts):
     alone = load_classifier(str(scored.folder))
     np.testing.assert_allclose(

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from firth.recipe import read_recipe
 from firth.run.sweeping.grid import make_runs
 
 
@@ -16,16 +17,24 @@ def test_every_setting_has_every_seed_and_a_folder_of_its_own():
         {"lr": 5e-5, "batch": 16},
     ]
     last = runs[-1]
-    assert last.workdir == Path("w/lr=5e-05,batch=16/seed-7") and last.seed == 7
-    assert last.log == Path("w/lr=5e-05,batch=16/seed-7.log")
+    assert last.workdir == Path("w/lr=5e-05_batch=16/seed-7") and last.seed == 7
+    assert last.log == Path("w/lr=5e-05_batch=16/seed-7.log")
     assert last.arguments == (
         "--config=bert.py:tiny",
-        "--workdir=w/lr=5e-05,batch=16/seed-7",
+        "--workdir=w/lr=5e-05_batch=16/seed-7",
         "--config.data.store=s",
         "--config.schedule.lr=5e-05",
         "--config.batch_size=16",
         "--config.seed=7",
     )
+
+
+def test_a_folder_has_no_comma_and_a_tuple_is_for_the_recipe_to_read():
+    runs = make_runs("logistic.py", Path("w"), ["l2=1,3", "iterations=5"], [])
+    assert [run.workdir for run in runs] == [
+        Path(f"w/l2={value}_iterations=5/seed-0") for value in (1, 3)
+    ]
+    assert read_recipe("logistic.py", runs[1].arguments[2:]).l2 == (3,)
 
 
 def test_a_number_of_seeds_and_none():

@@ -9,6 +9,7 @@ A question without answers has none in its context (Rajpurkar et al. 2018). What
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -148,7 +149,7 @@ def _questions(source: str, contexts: list, rows: list, places: bool, skipped: l
         raise FirthError(f"{source} has no questions{left}")
     texts, ids, context, answers = map(list, zip(*rows, strict=True))
     if len(set(ids)) < len(ids):
-        twice = next(name for name in ids if ids.count(name) > 1)
+        twice = next(name for name, count in Counter(ids).items() if count > 1)
         raise FirthError(f"{source}: the question id {twice!r} comes twice; predictions go by id")
     without = [name for name, own in zip(ids, answers, strict=True) if own is None]
     if 0 < len(without) < len(ids):

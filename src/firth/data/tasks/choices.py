@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from firth.data.tasks.buckets import CHUNK_TEXTS, Tokenised, join, starts_of
-from firth.data.tasks.tables import listed, read_table
+from firth.data.tasks.tables import checked_text, listed, read_table
 from firth.data.tasks.task import Examples, Task
 from firth.data.views.selection import ranges
 from firth.errors import FirthError
@@ -51,8 +51,7 @@ def texts_of(
     Raises FirthError for a text that is no string, and as `choices_of` does.
     """
     for name in texts:
-        if not isinstance(fields[name], str):
-            raise FirthError(f"{at}: {name!r} is {fields[name]!r:.40}, expected a string")
+        checked_text(at, name, fields[name])
     context, question = fields[texts[0]], fields[texts[1]] if len(texts) > 1 else None
     choices = choices_of(at, fields, columns, count)
     return context, tuple(beside(question, choice) for choice in choices)
@@ -81,6 +80,7 @@ def choices_of(
     for number, choice in enumerate(choices):
         if not isinstance(choice, str) or not choice.strip():
             raise FirthError(f"{at}: choice {number} is {choice!r:.40}, expected a text")
+        checked_text(at, f"choice {number}", choice)
     return choices
 
 
@@ -178,7 +178,11 @@ def _passages(folder: Path) -> Iterator[tuple[str, dict]]:
             found = "no object" if not isinstance(passage, dict) else f"no {lacking[0]!r}"
             raise FirthError(f"{path}: has {found}; expected {listed([*names, 'answers'])}")
         questions, options = passage["questions"], passage["options"]
-        answers = passage.get("answers", [None] * len(questions))
+        answers = passage.get("answers")
+        for name, value in (("questions", questions), ("options", options), ("answers", answers)):
+            if not isinstance(value, list) and not (name == "answers" and value is None):
+                raise FirthError(f"{path}: {name!r} is {value!r:.40}, expected a list")
+        answers = [None] * len(questions) if answers is None else answers
         if not len(questions) == len(options) == len(answers):
             raise FirthError(
                 f"{path}: has {len(questions)} questions, {len(options)} lists of options and "

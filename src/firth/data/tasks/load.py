@@ -21,6 +21,7 @@ from firth.data.tasks.columns import (
 )
 from firth.data.tasks.tables import (
     Table,
+    checked_text,
     find_file,
     listed,
     present,
@@ -322,8 +323,7 @@ def _existing(
 def _texts(table: Table, column: str) -> list[str]:
     texts = table.columns[column]
     for row, text in zip(table.rows, texts, strict=True):
-        if not isinstance(text, str):
-            raise FirthError(f"{table.source}:{row}: {column!r} is {text!r}, expected a string")
+        checked_text(f"{table.source}:{row}", column, text)
     return texts
 
 

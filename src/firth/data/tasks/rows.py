@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from firth.data.tasks.columns import label_column, text_columns
 from firth.data.tasks.tables import (
+    checked_text,
     csv_records,
     json_records,
     listed,
@@ -134,15 +135,7 @@ class Rows:
     def _text(self, at: str, fields: dict, name: str) -> str:
         if name not in fields:
             raise FirthError(f"{at}: no column {name!r}; there are: {listed(fields)}")
-        text = fields[name]
-        if not isinstance(text, str):
-            raise FirthError(f"{at}: {name!r} is {text!r:.40}, expected a string")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            half = text[error.start]
-            raise FirthError(f"{at}: {name!r} holds {half!r}, which is no character") from None
-        return text
+        return checked_text(at, name, fields[name])
 
 
 def format_of(path: str | Path) -> str:

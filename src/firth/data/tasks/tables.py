@@ -156,6 +156,21 @@ def present(at: str, required: Sequence[str], optional: Sequence[str], names) ->
     return [*required, *(name for name in optional if name in names)]
 
 
+def checked_text(at: str, name: str, value) -> str:
+    """A text of a column; FirthError, naming the place, for what is none or holds half a character.
+
+    JSON can write a half of a pair ("\\ud800"), which no tokenizer reads.
+    """
+    if not isinstance(value, str):
+        raise FirthError(f"{at}: {name!r} is {value!r:.40}, expected a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        half = value[error.start]
+        raise FirthError(f"{at}: {name!r} holds {half!r}, which is no character") from None
+    return value
+
+
 def listed(names) -> str:
     """Names for an error message."""
     return ", ".join(map(repr, names)) or "none"

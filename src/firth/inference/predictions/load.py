@@ -1,5 +1,7 @@
 """Any model that labels texts, by its name."""
 
+from pathlib import Path
+
 from firth.data.tasks.choice_rows import ChoiceRows
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
@@ -18,7 +20,7 @@ def open_rows(model: str, path: str, args) -> Rows:
     for --choices of a model that labels texts.
     """
     options = dict(format=args.format, errors=args.errors)
-    if is_chooser(_names(model)[0]):
+    if is_chooser(names_of(model)[0]):
         return ChoiceRows(path, args.text, args.choices, **options)
     if args.choices:
         raise FirthError("--choices: only models that choose have it (finetune.py, data.choices)")
@@ -33,12 +35,14 @@ def load_classifier(
     `task` picks the head of a model of several tasks. Raises FirthError for a model that cannot
     label texts, for several of other labels, and for a task that is missing or unknown.
     """
-    parts = [_load(name, dtype, choices, task) for name in _names(model)]
+    parts = [_load(name, dtype, choices, task) for name in names_of(model)]
     return parts[0] if len(parts) == 1 else Average(parts)
 
 
-def _names(model: str) -> list[str]:
-    return [model] if is_url(model) else [name.strip() for name in model.split(",")]
+def names_of(model: str) -> list[str]:
+    """The models of "A,B"; what is there by the whole name is one."""
+    whole = is_url(model) or Path(model).exists()
+    return [model] if whole else [name.strip() for name in model.split(",")]
 
 
 def _load(name: str, dtype: str | None, choices: int, task: str | None) -> TextClassifier:

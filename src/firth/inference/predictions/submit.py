@@ -16,7 +16,7 @@ from firth.data.tasks.task import GLUE, Examples, Task
 from firth.display.runs import read_run
 from firth.errors import FirthError
 from firth.inference.predictions.classifier import TextClassifier, predict_rows, warn_of_cut
-from firth.inference.predictions.load import load_classifier
+from firth.inference.predictions.load import load_classifier, names_of
 from firth.inference.predictions.reading import Reading
 from firth.progress import Progress
 from firth.storage.local import read_json
@@ -48,9 +48,10 @@ def find_sources(names: Sequence[str], data: str = "") -> dict[str, Source]:
             task, model = "", name
         if task and not known:
             raise FirthError(f"{name}: {task!r} is no task of GLUE; there are {', '.join(MODELS)}")
-        if not known and "," in model:
+        models = names_of(model)
+        if not known and len(models) > 1:
             raise FirthError(f"{name}: for the mean of several models write TASK={name}")
-        parts = [_run(part, known) for part in model.split(",")]
+        parts = [_run(part, known) for part in models]
         task = task or parts[0].task
         if task not in MODELS:
             said = f"task {task!r}" if task else "files of its own"

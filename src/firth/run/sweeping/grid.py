@@ -34,7 +34,7 @@ class SweepRun:
 def make_runs(
     recipe: str, workdir: Path, items: Sequence[str], overrides: Sequence[str]
 ) -> list[SweepRun]:
-    """The runs of a grid, a workdir each: `<workdir>/lr=5e-05,batch=16/seed-0`.
+    """The runs of a grid, a workdir each: `<workdir>/lr=5e-05_batch=16/seed-0`.
 
     Args:
       recipe: as for `firth train`.
@@ -50,7 +50,7 @@ def make_runs(
     """
     config = read_recipe(recipe, overrides)
     fields = flatten(config)
-    grid, seeds = {}, [0] if "seed" in fields else [None]
+    grid, seeds, seeds_given = {}, [0] if "seed" in fields else [None], False
     for item in items:
         name, separator, text = item.partition("=")
         values = text.split(",")
@@ -58,8 +58,10 @@ def make_runs(
             raise FirthError(f"{item!r}: expected FIELD=VALUE,VALUE,...")
         if name == SEEDS and None in seeds:
             raise FirthError(f"{item!r}: {recipe} draws nothing at random; leave seeds out")
+        if name == SEEDS and seeds_given:
+            raise FirthError(f"{item!r}: seeds are given twice; expected them once")
         if name == SEEDS:
-            seeds = _seeds(item, values)
+            seeds, seeds_given = _seeds(item, values), True
         elif (full := _full(name, fields)) in (_full(other, fields) for other in grid):
             raise FirthError(f"{item!r}: {full} is given twice; expected each field once")
         else:
@@ -70,7 +72,8 @@ def make_runs(
         setting = dict(zip(grid, values, strict=True))
         own = [f"--config.{_full(name, fields)}={value}" for name, value in setting.items()]
         read_recipe(recipe, [*overrides, *own])
-        cell = ",".join(f"{name}={value}" for name, value in setting.items()).replace("/", "_")
+        # A comma would be read as the mean of two models, "A,B".
+        cell = "_".join(f"{name}={value}" for name, value in setting.items()).replace("/", "_")
         if runs and (workdir / cell) in [run.workdir.parent for run in runs]:
             raise FirthError(f"two settings of the grid would have the folder {workdir / cell}")
         for seed in seeds:
@@ -113,6 +116,8 @@ def _full(name: str, fields: dict) -> str:
 
 
 def _value(item: str, default, text: str):
+    if isinstance(default, tuple | list):
+        return text  # the recipe reads it, as it does --config.FIELD=VALUE
     try:
         return like(default, text)
     except (TypeError, ValueError):
