@@ -10,7 +10,8 @@ import pytest
 from firth.data.tagging.files import read_sentences
 from firth.data.tagging.load import load_tagging
 from firth.data.tagging.metrics import MostFrequent, baselines, by_type, score_tags
-from firth.data.tagging.schemes import allowed, marks_entities, misplaced, spans, to_bio
+from firth.data.tagging.schemes import allowed, marks_entities, misplaced, misspelt, spans, to_bio
+from firth.errors import FirthError
 
 METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 
@@ -65,6 +66,17 @@ def test_a_tag_that_breaks_the_scheme_is_named_with_its_line(tmp_path, caplog):
         _, splits = load_tagging({"train": "t", "dev": "t"}, directory=str(tmp_path))
     assert len(caplog.messages) == 2 and all(re.search(said, text) for text in caplog.messages)
     assert splits["dev"].tags == ["B-X", "I-X", "O", "B-X", "B-X"]
+
+
+def test_one_misspelt_tag_does_not_make_entities_parts_of_speech(tmp_path):
+    lines = ["a B-X\n"] * 120
+    lines[7] = "a PER\n"
+    (tmp_path / "t").write_text("".join(lines))
+    said = r"t:8: the tag 'PER' is neither O nor of the kind B-PER or I-PER, as nearly all others"
+    with pytest.raises(FirthError, match=said):
+        load_tagging({"train": "t", "dev": "t"}, directory=str(tmp_path))
+    assert misspelt(["NN"] * 200 + ["B-X"]) is None and misspelt(["O"] * 200 + ["X"]) is None
+    assert misspelt(["B-X"] * 97 + ["X"] * 3) is None and misspelt(["B-X"] * 9) is None
 
 
 def test_which_tags_mark_entities():

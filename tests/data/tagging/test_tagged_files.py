@@ -1,6 +1,7 @@
 """Sentences whose words have tags: every format, and what is said of a file that has another."""
 
 import gzip
+import io
 import lzma
 
 import pytest
@@ -125,6 +126,18 @@ def test_errors_name_file_line_and_columns(tmp_path, name, text, options, patter
 def test_formats_by_ending():
     names = ("a.conllu.gz", "a.tsv", "a.txt.xz", "eng.train.gz", "a")
     assert list(map(format_of, names)) == ["conllu", "tsv", "txt", "columns", "columns"]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv.gz"])
+def test_files_of_another_kind_are_no_columns(tmp_path, name):
+    with pytest.raises(FirthError, match=rf"{name}: a file of words with tags has another form"):
+        read_sentences(tmp_path / name)
+
+
+def test_standard_input_is_text_where_no_tags_are_read(monkeypatch):
+    for tagged, words in ((False, ["Ann", "lives", "here"]), (True, ["Ann"])):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Ann lives here\n")))
+        assert read_sentences("-", tagged=tagged).words == words
 
 
 def test_a_task_has_tags_of_all_splits_in_bio(tmp_path):

@@ -112,7 +112,7 @@ def test_files_of_predictions(model, questions, tmp_path, capsys):
     lines = list(map(json.loads, (tmp_path / "c.jsonl").read_text().splitlines()))
     for line in lines:
         assert (line["answer"] == "") == (line["null_odds"] > 0) == (line["begin"] == -1)
-        assert len(line["nbest"]) == 2 and line["id"] in best
+        assert len(line["nbest"]) == 3 and line["id"] in best  # two, and no answer
     assert main([*map(str, options), str(tmp_path / "c.jsonl")]) == 2  # it is there
 
 
@@ -169,4 +169,5 @@ def test_a_workdir_says_how_it_reads_and_its_best_threshold(model, tmp_path, mon
     lines.append({"step": 9, "eval/dev/best_f1_threshold": 4.0})
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "w" / "metrics.jsonl").write_text(text)
-    assert Answerer(tmp_path / "w").threshold == -2.5
+    # It is the odds of a question, which must stay below it when they are computed again.
+    assert -2.5 + 1e-4 < Answerer(tmp_path / "w").threshold < -2.5 + 2e-3

@@ -39,6 +39,30 @@ def test_measures_of_a_file(tmp_path):
     assert found["by_type"]["X"]["f1"] == 1 and found["by_type"]["Z"]["entities"] == 1
     text = report(found)
     assert "1 words have a tag that the model does not know" in text and "accuracy" in text
+    assert "count wrong ('B-Z')" in text and found["unknown"] == {"B-Z": 1}
     one = part(sentences, 1, 2)
     assert (one.words, one.tags) == (["d"], ["O"])
     assert (one.offsets.tolist(), one.lines.tolist()) == ([0, 1], [5])
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "said"),
+    [
+        ("a VBZ\nb NNP\n", LABELS, r"a\.bio: the model marks entities, .* 'NNP', 'VBZ'; .* line 1"),
+        ("a B-X\nb XX\n", LABELS, r"a\.bio: the model marks .*the first other is 'XX' in line 2"),
+        ("a B-X\nb O\n", ("N", "V"), r"does not mark entities, as in 'N', 'V', .* 'B-X', 'O'$"),
+        ("a B-Z\n", LABELS, "none of its tags, 'B-Z', is one of the model's: 'O', 'B-X', 'I-X'"),
+        ("a X\n", ("N", "V"), "none of its tags, 'X', is one of the model's: 'N', 'V'"),
+    ],
+)
+def test_a_file_of_other_labels_is_refused(tmp_path, text, labels, said):
+    (tmp_path / "a.bio").write_text(text)
+    sentences = read_sentences(tmp_path / "a.bio")
+    with pytest.raises(FirthError, match=said):
+        measure(labels, sentences, [[labels[0]] * len(sentences.words)])
+
+
+def test_a_file_without_any_entity_is_measured(tmp_path):
+    (tmp_path / "a.bio").write_text("a O\nb O\n")
+    found = measure(LABELS, read_sentences(tmp_path / "a.bio"), [["O", "B-X"]])
+    assert found["metrics"]["accuracy"] == 0.5

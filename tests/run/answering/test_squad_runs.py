@@ -186,7 +186,7 @@ def test_a_run_learns_and_its_model_answers(files, tmp_path, capsys, monkeypatch
     assert found["dev/answerable_f1"] > 0.5 and (tmp_path / "run/predictions/dev.json").is_file()
     assert main(["evaluate", "--model=run", f"--data={files / 'v2.json'}", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
-    assert again["null_threshold"] == pytest.approx(found["dev/best_f1_threshold"], abs=1e-5)
+    assert again["null_threshold"] == pytest.approx(found["dev/best_f1_threshold"], abs=2e-3)
     assert again["metrics"]["f1"] == pytest.approx(found["dev/best_f1"], abs=0.1)
     assert main(["report", "run"]) == 0
     page = (tmp_path / "run/report.html").read_text()

@@ -24,6 +24,7 @@ from firth.errors import FirthError
 
 OF_WORDS = ("columns", "conllu")  # which no file of whole texts has
 FORMATS = (*OF_WORDS, "tsv", "txt")
+OTHER = ("csv", "json", "jsonl")  # endings of files that would make no sense as columns
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 DOCUMENT = "-DOCSTART-"
 DEFAULTS = {"columns": ("0", "-1"), "tsv": ("0", "-1"), "conllu": ("form", "upos")}
@@ -58,10 +59,12 @@ class Sentences:
 
 
 def format_of(path: str | Path) -> str:
-    """The format of a file by its ending, before .gz or .xz; "columns" for an unknown one."""
+    """The format of a file by its ending, before .gz or .xz, also if it is one of OTHER;
+    "columns" for an unknown one.
+    """
     path = Path(path)
     suffix = (path.with_suffix("") if path.suffix in (".gz", ".xz") else path).suffix
-    return suffix[1:] if suffix[1:] in FORMATS else "columns"
+    return suffix[1:] if suffix[1:] in (*FORMATS, *OTHER) else "columns"
 
 
 def read_sentences(
@@ -80,7 +83,8 @@ def read_sentences(
       path: the file, or "-" for standard input.
       word, tag: a column: its number from 0, or from -1 backwards; a field of CoNLL-U; or a name in
         the first line of a tsv file. "" takes the first and the last column, form and upos.
-      format: one of FORMATS; "" goes by the ending of the file.
+      format: one of FORMATS; "" goes by the ending of the file, and takes standard input for
+        "txt" unless it has tags.
       tagged: read tags; otherwise the tags are None, and the column of tags may be missing.
       usual: the column of words where `word` is "" and the file has more than one.
       options: how the user names the two columns, for errors.
@@ -88,7 +92,13 @@ def read_sentences(
     Raises FirthError, naming file and line, for a column that is missing, a line with another
     number of columns than the first, an empty word or tag, and a file without sentences.
     """
-    kind, shown = format or format_of(path), shown_path(path)
+    shown = shown_path(path)
+    kind = format or ("txt" if str(path) == "-" and not tagged else format_of(path))
+    if kind in OTHER:
+        raise FirthError(
+            f"{shown}: a file of words with tags has another form; expected .txt (a sentence a "
+            "line), .tsv, .conllu, or another ending for columns with white space between"
+        )
     if kind not in FORMATS:
         raise FirthError(f"{shown}: format {kind!r} is unknown; expected {', '.join(FORMATS)}")
     if kind == "txt":

@@ -10,7 +10,7 @@ import numpy as np
 from firth.data.permutation import derive_key, random_bits
 from firth.data.tagging.files import Sentences, read_sentences
 from firth.data.tagging.metrics import metrics_of
-from firth.data.tagging.schemes import marks_entities, misplaced, to_bio
+from firth.data.tagging.schemes import marks_entities, misplaced, misspelt, to_bio
 from firth.data.tasks.tables import find_file
 from firth.data.tasks.task import Task
 from firth.errors import FirthError
@@ -43,8 +43,8 @@ def load_tagging(
       name: of the task. word, tag: columns, as for `files.read_sentences`.
       directory: the base of relative paths; "" is here.
 
-    Raises FirthError for a missing file, what `read_sentences` raises, a train split that cannot be
-    divided, and fewer than two tags.
+    Raises FirthError for a missing file, what `read_sentences` raises, a tag that is no entity's
+    where nearly all are, a train split that cannot be divided, and fewer than two tags.
     """
     if not files.get("train"):
         raise FirthError(
@@ -57,6 +57,12 @@ def load_tagging(
         for split, path in files.items()
         if path
     }
+    for sentences in splits.values():
+        if (n := misspelt(sentences.tags)) is not None:
+            raise FirthError(
+                f"{sentences.source}:{sentences.lines[n]}: the tag {sentences.tags[n]!r} is "
+                "neither O nor of the kind B-PER or I-PER, as nearly all others are; correct it"
+            )
     labels = {tag for sentences in splits.values() for tag in sentences.tags}
     if marks_entities(labels):
         splits = {split: _in_bio(sentences) for split, sentences in splits.items()}

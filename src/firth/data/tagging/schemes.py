@@ -21,6 +21,16 @@ def marks_entities(tags: Sequence[str]) -> bool:
     return all(map(_TAG.fullmatch, tags)) and any(tag != "O" for tag in tags)
 
 
+def misspelt(tags: Sequence[str]) -> int | None:
+    """The place of the first tag that is none of an entity's, among tags that nearly all are.
+
+    That is, at most one in a hundred is not, and more of them mark entities; None otherwise.
+    """
+    odd = [n for n, tag in enumerate(tags) if not _TAG.fullmatch(tag)]
+    inside = len(tags) - len(odd) - tags.count("O")
+    return odd[0] if odd and len(odd) <= 0.01 * len(tags) and len(odd) < inside else None
+
+
 def to_bio(tags: Sequence[str]) -> list[str]:
     """The tags of one sentence in BIO, whichever scheme they have.
 

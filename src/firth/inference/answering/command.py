@@ -135,5 +135,5 @@ def _line(
     if threshold is not None:
         found["null_odds"] = one.null_odds
     if nbest is not None:
-        found["nbest"] = ranked_json(one, threshold, nbest)
+        found["nbest"] = ranked_json(one, threshold, nbest + 1)  # no answer is one more
     return json.dumps(found, ensure_ascii=False) + "\n"

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 
 from firth.data.tagging.schemes import marks_entities, spans
+from firth.data.tasks.task import shown
 from firth.errors import FirthError
 
 FORMATS = ("tsv", "jsonl")
@@ -58,7 +59,10 @@ def report(found: dict) -> str:
     unknown = found["unknown_tags"]
     lines = [f"{found['sentences']:,} sentences, {found['words']:,} words"]
     if unknown:
-        lines.append(f"{unknown:,} words have a tag that the model does not know: they count wrong")
+        lines.append(
+            f"{unknown:,} words have a tag that the model does not know: they count wrong "
+            f"({shown(list(found['unknown']))})"
+        )
     lines += ["", *(f"{name:<20} {value:.4f}" for name, value in found["metrics"].items())]
     if found["by_type"]:
         width = max(map(len, (*found["by_type"], "type")))

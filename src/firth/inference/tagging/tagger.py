@@ -1,6 +1,7 @@
 """A tagger of words in Python and for commands: sentences in, the tag of each word out."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from firth.data.tagging.metrics import by_type, metrics_of, score_tags
 from firth.data.tagging.rows import TagBuckets
 from firth.data.tagging.schemes import marks_entities, to_bio
 from firth.data.tagging.windows import CONTEXTS, stride_of
+from firth.data.tasks.task import shown
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder, load
 from firth.models.logistic.files import is_logistic
@@ -122,20 +124,49 @@ def part(sentences: Sentences, begin: int, end: int) -> Sentences:
 
 
 def measure(labels: Sequence[str], sentences: Sentences, tags: list[list[str]]) -> dict:
-    """{"sentences", "words", "unknown_tags", "metrics", "by_type"} of tags against a file's.
+    """{"sentences", "words", "unknown_tags", "unknown", "metrics", "by_type"} of tags against a
+    file's.
 
     `labels` are the model's; unknown_tags counts the words whose tag is none of them, which are
-    wrong. by_type is {} where the tags mark no entities.
+    wrong, and unknown has {tag: words}. by_type is {} where the tags mark no entities. Raises
+    FirthError for a file that knows none of the labels, or of which only one side marks entities.
     """
+    check_labels(labels, sentences)
     gold = sentences.split(sentences.tags)
     if marks_entities(set(sentences.tags)):
         gold = [to_bio(one) for one in gold]
     flat = list(itertools.chain(*gold))
     metrics = metrics_of(labels)
+    unknown = Counter(tag for tag in flat if tag not in labels)
     return {
         "sentences": len(sentences),
         "words": len(flat),
-        "unknown_tags": sum(tag not in labels for tag in flat),
+        "unknown_tags": unknown.total(),
+        "unknown": dict(unknown.most_common()),
         "metrics": score_tags(metrics, gold, tags),
         "by_type": by_type(gold, tags) if "entity_f1" in metrics else {},
     }
+
+
+def check_labels(labels: Sequence[str], sentences: Sentences):
+    """Raise FirthError for tags that cannot be compared with a model's labels."""
+    tags = set(sentences.tags)
+    entities = marks_entities(labels)
+    if marks_entities(tags) != entities and tags != {"O"}:
+        odd = [tag for tag in sentences.tags if not marks_entities([tag, "B-X"])]
+        first = f"; the first other is {odd[0]!r} in line {_line(sentences, odd[0])}" if odd else ""
+        said = "marks entities" if entities else "does not mark entities"
+        raise FirthError(
+            f"{sentences.source}: the model {said}, as in {shown(labels)}, and the tags here are "
+            f"{shown(sorted(tags))}{first if entities else ''}"
+        )
+    known = {tag for one in sentences.split(sentences.tags) for tag in to_bio(one)}
+    if not (known if entities else tags) & set(labels):
+        raise FirthError(
+            f"{sentences.source}: none of its tags, {shown(sorted(tags))}, is one of the model's: "
+            f"{shown(labels)}"
+        )
+
+
+def _line(sentences: Sentences, tag: str) -> int:
+    return int(sentences.lines[sentences.tags.index(tag)])
