@@ -24,12 +24,13 @@ def test_a_pretraining_run_has_no_results(tmp_path, capsys):
     assert "1 run" in capsys.readouterr().out and not (tmp_path / "run/report.html").exists()
 
 
-def test_a_task_whose_model_cannot_be_read_is_reported_without_it(tmp_path):
+def test_a_task_whose_model_cannot_be_read_is_reported_without_it(tmp_path, capsys):
     fields = {"data": {"task": "rte", "train": "", "dir": "/nowhere"}}
     make_workdir(tmp_path / "run", fields=fields)
     assert main(["report", str(tmp_path / "run")]) == 0
     said = (tmp_path / "run/report.html").read_text()
     assert "Results and errors" in said and "left out: " in said and "<h2>Curves</h2>" in said
+    assert "firth report: results and errors are left out: " in capsys.readouterr().err
     assert main(["report", str(tmp_path / "run"), "--no-model"]) == 0
     assert "left out" not in (tmp_path / "run/report.html").read_text()
 

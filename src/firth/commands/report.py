@@ -4,6 +4,7 @@ firth report runs/snippets [--split test] [--errors 30]
 firth report experiments/ptb --output ptb.html
 """
 
+import sys
 from pathlib import Path
 
 from firth.commands.arguments import Parser, check_output, positive
@@ -84,6 +85,7 @@ def _judged(run, args) -> list[str]:
     try:
         found = judge(run.path, args.split, args.errors)
     except FirthError as error:
+        print(f"firth report: results and errors are left out: {error}", file=sys.stderr)
         return [report.missing("Results and errors", str(error))]
     if found is None:
         return []

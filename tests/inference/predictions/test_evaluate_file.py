@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import classification_report, matthews_corrcoef
+from sklearn.metrics import classification_report, f1_score, matthews_corrcoef
 
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
 from firth.inference.predictions import classifier as module
 from firth.inference.predictions.evaluate import Evaluation, Gold, evaluate
+from firth.inference.predictions.evaluate import measured as of_arrays
 from firth.inference.predictions.reading import Reading
 from firth.inference.predictions.report import report
 
@@ -119,6 +120,15 @@ def test_a_score_that_is_no_number_is_named(scored, texts, tmp_path, value):
     rows = labelled_file(tmp_path / "a.jsonl", texts[:2], ["1.5", value])
     with pytest.raises(FirthError, match=r"a\.jsonl:2: 'label' is .*expected a finite number"):
         measured(scored, rows)
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), ("no", "yes", "perhaps")])
+def test_of_two_labels_the_second_has_its_f1_alone(names):
+    """As GLUE measures MRPC and QQP."""
+    predicted, gold = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 1, 1])
+    metrics = of_arrays(names, predicted, gold).metrics
+    assert list(metrics) == ["accuracy", *["f1"] * (len(names) == 2), "f1_macro", "matthews"]
+    assert metrics.get("f1", 2 / 3) == pytest.approx(f1_score(gold, predicted))
 
 
 def test_the_report_of_labels():

@@ -90,6 +90,8 @@ def test_the_summary(run):
     summary = json.loads((workdir / "summary.json").read_text())
     assert summary["metrics"] == metrics
     assert summary["baselines"]["test"]["metrics"]["accuracy"] < 0.7
+    constant = json.loads((workdir / "baselines.json").read_text())
+    assert constant == {name: one["metrics"] for name, one in summary["baselines"].items()}
     assert summary["grid"].keys() == {"0.1", "0.3", "1", "3", "10", "30"}
     assert summary["grid"][f"{summary['l2']:g}"] == max(summary["grid"].values())
     assert max(summary["grid"].values()) == metrics["dev/accuracy"]

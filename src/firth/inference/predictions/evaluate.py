@@ -183,10 +183,11 @@ def _of_labels(names, predictions, labels, cut: int) -> Evaluation:
     indices = range(len(names))
     found = precision_recall_fscore_support(labels, predictions, labels=indices, zero_division=0)
     counts = np.bincount(labels, minlength=len(names))
+    binary = ("f1",) if len(names) == 2 else ()  # of the second label, as GLUE has it
     return Evaluation(
         examples=len(labels),
         cut=cut,
-        metrics=score(("accuracy", "f1_macro", "matthews"), predictions, labels),
+        metrics=score(("accuracy", *binary, "f1_macro", "matthews"), predictions, labels),
         baseline={"label": names[counts.argmax()], "accuracy": float(counts.max() / len(labels))},
         labels=names,
         by_label=_by_label(names, (*found[:3], counts)),

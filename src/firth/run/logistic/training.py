@@ -43,8 +43,8 @@ def is_logistic(config) -> bool:
 def train(config, workdir: Path) -> dict[str, float]:
     """Fit on train, choose the penalty on dev, score test; returns {"<split>/<metric>": value}.
 
-    Writes the model, `predictions/<test split>.tsv` and `summary.json`: strengths with what each
-    gives on dev, metrics, baselines, and the heaviest features of each label.
+    Writes the model, `predictions/<test split>.tsv`, `baselines.json` and `summary.json`: strengths
+    with what each gives on dev, metrics, baselines, and the heaviest features of each label.
     Raises FirthError for bad input; the workdir then holds no new model.
     """
     config = recipe.located(config)
@@ -89,6 +89,8 @@ def _train(config, workdir: Path) -> dict[str, float]:
     _journal(workdir, model, len(splits["train"]), chosen["l2"], metrics, seconds)
     summary = {"features": len(model.names), "seconds": seconds, **chosen, "metrics": metrics}
     summary["baselines"] = {name: dataclasses.asdict(one) for name, one in constant.items()}
+    measures = {name: dict(one.metrics) for name, one in constant.items()}
+    write_text(workdir / "baselines.json", json.dumps(measures, indent=2) + "\n")
     summary["heaviest"] = {label: dict(found) for label, found in heaviest.items()}
     write_text(workdir / SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     _say(task, len(model.names), chosen, metrics, constant, heaviest, seconds)
