@@ -63,7 +63,7 @@ def record(config, workdir: Path):
     """
     path = workdir / "config.json"
     if path.exists() and has_checkpoint(workdir):
-        is_longer(config, workdir)
+        is_longer(config, workdir)  # raises if it is another run's
     write_text(path, json.dumps(config.to_dict(), indent=2) + "\n")
 
 

@@ -50,7 +50,9 @@ def make_runs(
     """
     config = read_recipe(recipe, overrides)
     fields = flatten(config)
-    grid, seeds, seeds_given = {}, [0] if "seed" in fields else [None], False
+    grid, seeds = {}, [0] if "seed" in fields else [None]
+    if sum(item.startswith(f"{SEEDS}=") for item in items) > 1:
+        raise FirthError("seeds are given twice; expected them once")
     for item in items:
         name, separator, text = item.partition("=")
         values = text.split(",")
@@ -58,24 +60,23 @@ def make_runs(
             raise FirthError(f"{item!r}: expected FIELD=VALUE,VALUE,...")
         if name == SEEDS and None in seeds:
             raise FirthError(f"{item!r}: {recipe} draws nothing at random; leave seeds out")
-        if name == SEEDS and seeds_given:
-            raise FirthError(f"{item!r}: seeds are given twice; expected them once")
         if name == SEEDS:
-            seeds, seeds_given = _seeds(item, values), True
+            seeds = _seeds(item, values)
         elif (full := _full(name, fields)) in (_full(other, fields) for other in grid):
             raise FirthError(f"{item!r}: {full} is given twice; expected each field once")
         else:
             grid[name] = _different(item, [_value(item, fields[full], text) for text in values])
     _check(grid, fields, overrides)
-    runs = []
+    runs, cells = [], set()
     for values in itertools.product(*grid.values()):
         setting = dict(zip(grid, values, strict=True))
         own = [f"--config.{_full(name, fields)}={value}" for name, value in setting.items()]
         read_recipe(recipe, [*overrides, *own])
         # A comma would be read as the mean of two models, "A,B".
         cell = "_".join(f"{name}={value}" for name, value in setting.items()).replace("/", "_")
-        if runs and (workdir / cell) in [run.workdir.parent for run in runs]:
+        if cell in cells:
             raise FirthError(f"two settings of the grid would have the folder {workdir / cell}")
+        cells.add(cell)
         for seed in seeds:
             folder = workdir / cell / f"seed-{seed or 0}"
             arguments = [f"--config={recipe}", f"--workdir={folder}", *overrides, *own]

@@ -101,10 +101,12 @@ def is_finished(run: SweepRun) -> bool:
 
 def check_metric(outcomes: Sequence[Outcome], metric: str):
     """Raise FirthError for the name of a metric that none of the runs has, though some have any."""
+    if not metric or any(one.best is not None for one in outcomes):
+        return
     folders = [Path(one.run) for one in outcomes if (Path(one.run) / "metrics.jsonl").is_file()]
     entries = [entry for folder in folders for entry in read_journal(folder)]
     known = {name.removeprefix("eval/") for one in entries for name in one if "eval/" in name}
-    if metric and known and metric not in known:
+    if known and metric not in known:
         raise FirthError(f"--metric {metric}: no run has it{suggest(metric, known)}")
 
 
