@@ -7,7 +7,7 @@ import pytest
 from firth.data.tagging.files import read_sentences
 from firth.errors import FirthError
 from firth.inference.tagging.output import output_format, report, written
-from firth.inference.tagging.tagger import measure, part
+from firth.inference.tagging.tagger import check_labels, measure, part
 
 LABELS = ("O", "B-X", "I-X")
 WORDS, TAGS = [["a", "b", "c"], ["d"]], [["B-X", "I-X", "O"], ["O"]]
@@ -59,10 +59,12 @@ def test_a_file_of_other_labels_is_refused(tmp_path, text, labels, said):
     (tmp_path / "a.bio").write_text(text)
     sentences = read_sentences(tmp_path / "a.bio")
     with pytest.raises(FirthError, match=said):
-        measure(labels, sentences, [[labels[0]] * len(sentences.words)])
+        check_labels(labels, sentences)
 
 
 def test_a_file_without_any_entity_is_measured(tmp_path):
     (tmp_path / "a.bio").write_text("a O\nb O\n")
-    found = measure(LABELS, read_sentences(tmp_path / "a.bio"), [["O", "B-X"]])
+    sentences = read_sentences(tmp_path / "a.bio")
+    check_labels(LABELS, sentences)
+    found = measure(LABELS, sentences, [["O", "B-X"]])
     assert found["metrics"]["accuracy"] == 0.5

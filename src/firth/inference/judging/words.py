@@ -11,7 +11,7 @@ import numpy as np
 from firth.data.tagging.load import load_tagging
 from firth.errors import FirthError
 from firth.inference.judging.judged import Judged, Wrong
-from firth.inference.tagging.tagger import Tagger, measure
+from firth.inference.tagging.tagger import Tagger, check_labels, measure
 
 MOST_TAGS = 20  # of a confusion matrix: those that are confused most often
 
@@ -33,6 +33,7 @@ def judge_words(workdir: Path, config, split: str, worst: int) -> Judged:
     if split not in splits:
         raise FirthError(f"the task has no split {split!r}; it has {', '.join(splits)}")
     sentences, tagger = splits[split], Tagger(str(workdir))
+    check_labels(tagger.labels, sentences)
     said = [tags for _, window in tagger.windows(sentences) for tags in window]
     return of_tags(split, tagger.labels, sentences, said, worst)
 

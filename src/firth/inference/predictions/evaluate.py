@@ -71,20 +71,21 @@ class Gold:
             names = names_in(value, row.at, self.column, self._separated)
             known = {label: i for i, label in enumerate(self.labels)}
             return indicator(names, known, row.at, "the labels of the model; correct the row")
-        if value is None or not str(value).strip():
+        text = "" if value is None else str(value).strip()
+        if not text:
             raise FirthError(f"{row.at}: has no label in {self.column!r}; expected one a row")
         if not self.labels:
             return self._score(row, value)
         if self._known is None:
             self._known = {label: i for i, label in enumerate(self.labels)}
-            if str(value).strip() not in self._known:
+            if text not in self._known:
                 self._known = {str(i): i for i in range(len(self.labels))}
-        if str(value).strip() not in self._known:
+        if text not in self._known:
             raise FirthError(
                 f"{row.at}: label {value!r} is none of the model's: {shown(self.labels)}, or their "
                 f"numbers, 0 to {len(self.labels) - 1}; correct the row, or choose another --label"
             )
-        return self._known[str(value).strip()]
+        return self._known[text]
 
     def _score(self, row: Row, value) -> float:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from firth.data.tagging.files import FORMATS, read_sentences
 from firth.errors import FirthError
 from firth.inference.tagging.output import output_format, report, written
-from firth.inference.tagging.tagger import Tagger, measure
+from firth.inference.tagging.tagger import Tagger, check_labels, measure
 from firth.storage.local import write_bytes
 
 # Options of texts that have no meaning for sentences of words.
@@ -79,6 +79,7 @@ def evaluate(args, parser, output: Path | None) -> None:
     tagger = Tagger(args.model, args.dtype)
     usual = tagger.columns
     sentences = read_sentences(args.data, word or usual[0], label or usual[1], format=kind)
+    check_labels(tagger.labels, sentences)
     windows = tagger.windows(sentences, batch_size=args.batch_size)
     tags = [one for _, window in windows for one in window]
     found = measure(tagger.labels, sentences, tags)

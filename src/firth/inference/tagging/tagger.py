@@ -128,10 +128,8 @@ def measure(labels: Sequence[str], sentences: Sentences, tags: list[list[str]]) 
     file's.
 
     `labels` are the model's; unknown_tags counts the words whose tag is none of them, which are
-    wrong, and unknown has {tag: words}. by_type is {} where the tags mark no entities. Raises
-    FirthError for a file that knows none of the labels, or of which only one side marks entities.
+    wrong, and unknown has {tag: words}. by_type is {} where the tags mark no entities.
     """
-    check_labels(labels, sentences)
     gold = sentences.split(sentences.tags)
     if marks_entities(set(sentences.tags)):
         gold = [to_bio(one) for one in gold]
@@ -149,7 +147,10 @@ def measure(labels: Sequence[str], sentences: Sentences, tags: list[list[str]]) 
 
 
 def check_labels(labels: Sequence[str], sentences: Sentences):
-    """Raise FirthError for tags that cannot be compared with a model's labels."""
+    """Raise FirthError for a file that `measure` cannot compare with a model's labels.
+
+    It knows none of them, or only one of the two marks entities.
+    """
     tags = set(sentences.tags)
     entities = marks_entities(labels)
     if marks_entities(tags) != entities and tags != {"O"}:
