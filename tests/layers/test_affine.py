@@ -1,5 +1,6 @@
 """Tests for the products of rows with a kernel."""
 
+import functools
 import re
 
 import jax
@@ -82,6 +83,28 @@ def test_narrow_products_round_their_operands_and_nothing_else(product, features
     exact = run()[0]
     np.testing.assert_allclose(exact, np.asarray(given[0], np.float64) @ given[1], atol=1e-5)
     assert np.abs(exact - found[0]).max() > 1e-3
+
+
+def widens(product, *operands) -> bool:
+    """Whether XLA makes float32 of bfloat16 somewhere in the product."""
+    text = jax.jit(product).lower(*operands).compile().as_text()
+    return bool(re.search(r"= f32\S+ convert\(", text))
+
+
+def test_a_narrow_kernel_gradient_is_as_narrow_as_this_machine_can():
+    x, kernel, gradient = case(128, 64)
+    rounded = x.reshape(-1, 64).astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)
+    if widens(functools.partial(jnp.dot, preferred_element_type=jnp.float32), *rounded):
+        pytest.skip("this CPU has no products of bfloat16")
+
+    def table_gradient(x, table, gradient):
+        with products_in("bfloat16"):
+            return jax.vjp(lambda table: by_dense(x, table.T), table)[1](gradient)[0]
+
+    given = x, kernel.T, gradient
+    assert not widens(table_gradient, *given)
+    found = jax.jit(table_gradient)(*given)  # XLA's own product of bfloat16 cannot be turned
+    np.testing.assert_allclose(found, np.einsum("bld,blf->fd", x, gradient), atol=0.1)
 
 
 def test_operands_of_another_dtype_stay_as_they_are():

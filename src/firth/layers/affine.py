@@ -150,6 +150,10 @@ def _turned(x, gradient, **options):
     """The gradient [D, F], after the narrower of its two factors was turned in memory."""
     x_MD, gradient_MF = (each.reshape(-1, each.shape[-1]) for each in (x, gradient))
     narrow, wide = sorted((x_MD, gradient_MF), key=lambda each: each.shape[-1])
-    # Without the barriers XLA would fold what turns into the product.
-    product = jnp.dot(jax.lax.optimization_barrier(narrow.T), wide, **options)
-    return product if narrow is x_MD else jax.lax.optimization_barrier(product).T
+    # Without the barriers XLA would fold what turns, here or later, into the product, and has no
+    # such product of bfloat16. It would multiply in float32 without the axis that comes and goes.
+    turned = jax.lax.optimization_barrier(narrow.T[None])[0]
+    product = jnp.dot(turned, wide, **options)
+    if narrow is not x_MD or narrow.dtype == jnp.bfloat16:
+        product = jax.lax.optimization_barrier(product)
+    return product if narrow is x_MD else product.T
