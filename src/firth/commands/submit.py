@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
         "models",
         nargs="*",
         metavar="MODEL",
-        help="workdir of a run on a task of GLUE, or TASK=MODEL; TASK=A,B for the mean of two",
+        help="workdir of a run on tasks of GLUE, or TASK=MODEL; TASK=A,B for the mean of two",
     )
     add("--data", default="", help="the folder of GLUE's files (default: that of each run)")
     add("--output", help="the .zip to write")

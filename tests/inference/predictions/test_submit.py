@@ -9,9 +9,15 @@ import zipfile
 
 import numpy as np
 import pytest
+from helpers.published.bert import add_tokenizer, make_bert
+from helpers.runs import trained
 
 from firth.cli import main
 from firth.data.submissions.glue import FILES, check
+from firth.data.tasks.load import load_split
+from firth.data.tasks.task import GLUE
+from firth.inference.predictions.load import load_classifier
+from firth.inference.predictions.reading import Reading
 from firth.inference.predictions.submit import Source, find_sources, submit
 
 CLASSES = ("entailment", "neutral", "contradiction")
@@ -137,7 +143,9 @@ def test_scores_are_clipped(folder, monkeypatch, tmp_path):
     words = [["a" * (i % 13), "b"] for i in range(1379)]
     rows = [[str(i), *pair] for i, pair in enumerate(words)]
     write(tmp_path / "STS-B/test.tsv", ["index", "sentence1", "sentence2"], *rows)
-    monkeypatch.setattr("firth.inference.predictions.submit.load_classifier", lambda *_: Lengths())
+    monkeypatch.setattr(
+        "firth.inference.predictions.submit.load_classifier", lambda *_, **__: Lengths()
+    )
     submit({"stsb": Source("lengths", str(tmp_path))}, tmp_path / "s.zip", fill=True)
     expected = [f"{min(i % 13 / 2, 5):.4f}" for i in range(1379)]
     assert answers(tmp_path / "s.zip", "STS-B.tsv") == expected
@@ -156,6 +164,45 @@ def test_the_best_seed_stands_for_its_folder(folder, tmp_path, caplog):
     (tmp_path / "seeds/summary.json").write_text("{}")
     status, _, err = run(tmp_path / "seeds", "--fill", "--output", tmp_path / "s.zip")
     assert status == 2 and "has no 'dev/accuracy' of each seed" in err
+
+
+def test_a_run_of_several_tasks_answers_for_those_of_glue(folder, tmp_path):
+    """Each by its own head; `own` is no task of GLUE."""
+    glue = folder / "glue"
+    make_bert(tmp_path / "init", "BertForPreTraining", vocab_size=72, num_hidden_layers=1)
+    add_tokenizer(tmp_path / "init")
+    claim = [["0", "the dog", "a cat", label] for label in ("entailment", "not_entailment")] * 5
+    for split in ("train", "dev"):
+        write(glue / f"RTE/{split}.tsv", ["index", "sentence1", "sentence2", "label"], *claim)
+    pairs = [[str(i), "the dog sat " * (i % 5), "a cat"] for i in range(3000)]
+    write(glue / "RTE/test.tsv", ["index", "sentence1", "sentence2"], *pairs)
+    recipe = f"finetune.py:init={tmp_path}/init,length=24"
+    more = f"data.tasks=rte,own={folder}/own.tsv,wnli", f"data.dir={glue}", "data.loader=thread"
+    more += f"data.dev=own={folder}/own.tsv", "batch_size=8", "eval.batch_size=8"
+    more += "curves=False", "schedule.lr=1e-2"
+    workdir = tmp_path / "several"
+    trained([f"--config={recipe}", f"--workdir={workdir}", *(f"--config.{one}" for one in more)])
+
+    status, out, err = run(workdir, folder / "mnli", "--fill", "--output", tmp_path / "s.zip")
+    assert status == 0, err
+    sources = dict(line.split()[:: len(line.split()) - 1] for line in out.splitlines()[:-1])
+    mine = [name for name, source in sources.items() if source == str(workdir)]
+    assert mine == ["RTE.tsv", "WNLI.tsv"] and sources["AX.tsv"] == str(folder / "mnli")
+    for name, task in (("RTE.tsv", "rte"), ("WNLI.tsv", "wnli")):
+        texts = load_split(GLUE[task], "test", glue)
+        classifier = load_classifier(str(workdir), task=task)
+        found, _ = classifier(
+            list(zip(texts.texts_a, texts.texts_b, strict=True)), Reading(batch_size=4)
+        )
+        assert answers(tmp_path / "s.zip", name) == [GLUE[task].labels[i] for i in found.argmax(1)]
+    assert find_sources([f"rte={workdir}"]) == {"rte": Source(str(workdir), str(glue), "rte")}
+    for given, said in (
+        ([workdir, folder / "wnli"], "wnli are both of task 'wnli'; give one"),
+        ([f"qnli={workdir}", f"--data={glue}"], "QNLI.test.tsv: no such file"),
+        ([f"mnli={workdir}", f"--data={glue}"], "has no task 'mnli'; there are rte, own, wnli"),
+    ):
+        status, _, err = run(*given, "--fill", "--output", tmp_path / "t.zip")
+        assert status == 2 and re.search(said, err), err
 
 
 @pytest.mark.parametrize(

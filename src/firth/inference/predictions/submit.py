@@ -27,18 +27,22 @@ CONSTANT = "a constant"  # in place of a model
 
 
 class Source(NamedTuple):
-    """A model of a task, and the folder of GLUE's files, "" where none is known."""
+    """A model of a task, and the folder of GLUE's files, "" where none is known.
+
+    head: of a model of several tasks, the one whose head answers.
+    """
 
     model: str
     data: str
+    head: str | None = None
 
 
 def find_sources(names: Sequence[str], data: str = "") -> dict[str, Source]:
     """{task: its model} of arguments like `runs/rte` and `TASK=MODEL`.
 
-    A workdir says its task; of a folder of seeds the one best on dev is taken. `data` is the folder
-    of GLUE's files, by default that of each run. Raises FirthError for what is no run of a task of
-    GLUE, and for two models of one task.
+    A workdir says its task, or its several tasks, of which those of GLUE are taken; of a folder of
+    seeds the one best on dev is taken. `data` is the folder of GLUE's files, by default that of
+    each run. Raises FirthError for what is no run of a task of GLUE, and for two models of a task.
     """
     found = {}
     for name in names:
@@ -52,23 +56,28 @@ def find_sources(names: Sequence[str], data: str = "") -> dict[str, Source]:
         if not known and len(models) > 1:
             raise FirthError(f"{name}: for the mean of several models write TASK={name}")
         parts = [_run(part, known) for part in models]
-        task = task or parts[0].task
-        if task not in MODELS:
-            said = f"task {task!r}" if task else "files of its own"
+        first, model = parts[0], ",".join(part.model for part in parts)
+        own = [task] if task else [each for each in first.tasks if each in MODELS]
+        if not own:
+            said = ", ".join(map(repr, first.tasks)) or "files of its own"
             raise FirthError(
                 f"{model} was trained on {said}, not on a task of GLUE ({', '.join(MODELS)}); "
                 "TASK=MODEL says what it is for"
             )
-        if task in found:
-            raise FirthError(f"{found[task].model} and {model} are both of task {task!r}; give one")
-        found[task] = Source(",".join(part.model for part in parts), data or parts[0].data)
+        for each in own:
+            if each in found:
+                raise FirthError(
+                    f"{found[each].model} and {model} are both of task {each!r}; give one"
+                )
+            found[each] = Source(model, data or first.data, each if first.several else None)
     return found
 
 
 class _Run(NamedTuple):
     model: str
-    task: str
-    data: str
+    tasks: tuple[str, ...] = ()  # "rte", or "rte=rte.csv" with a file of its own
+    data: str = ""
+    several: bool = False
 
 
 def _run(name: str, known: bool) -> _Run:
@@ -80,12 +89,14 @@ def _run(name: str, known: bool) -> _Run:
         config = recipe.read(folder)
     except FirthError:
         if known:
-            return _Run(name, "", "")
+            return _Run(name)
         raise
     if (run := read_run(folder)).state != "finished":
         log.warning("%s is %s: its best checkpoint so far is taken", folder, run.state)
     data = config.get("data", {})
-    return _Run(str(folder), data.get("task", "").rpartition("/")[2], data.get("dir") or "")
+    task, several = data.get("task", "").rpartition("/")[2], data.get("tasks") or ""
+    names = map(str.strip, several.split(",")) if several else filter(None, [task])
+    return _Run(str(folder), tuple(names), data.get("dir") or "", several=bool(several))
 
 
 def _best_seed(folder: Path) -> Path:
@@ -136,7 +147,7 @@ def submit(
     }
     texts = {name: constant(name) for name in missing}
     for task, source in sources.items():
-        classifier = load_classifier(source.model, dtype)
+        classifier = load_classifier(source.model, dtype, task=source.head)
         for name in [name for name, entry in FILES.items() if entry.model == task]:
             texts[name] = _label(name, classifier, tests[name], reading or Reading())
     models = {name: source.model for name in tests for source in [sources[FILES[name].model]]}
