@@ -64,7 +64,12 @@ def main(argv: list[str]) -> int:
         help="with --models: what <eos> ends (sentence; document, none)",
     )
     add("--pairs", type=names, help="with --models: .jsonl files of sentence_good, sentence_bad")
-    add("--only", help="with --pairs: a .json file of the pairs that count, {UID: [pairID, ...]}")
+    add(
+        "--only",
+        metavar="FILE|all",
+        help="with --pairs: a .json file of the pairs to judge, {UID: [pairID, ...]} (BabyLM's, if "
+        "it lies beside them: then those count, and one line is of all)",
+    )
     add(
         "--within-word",
         action="store_true",

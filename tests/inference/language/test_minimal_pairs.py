@@ -94,6 +94,27 @@ def test_only_some_of_them_count(tmp_path):
         read_pairs([str(tmp_path / "b.jsonl")], str(only))
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_babylms_list_beside_them_says_which_count(tmp_path, caplog, suffix):
+    paths = [str(tmp_path / name) for name in ("b.jsonl", "own.csv")]
+    (tmp_path / "b.jsonl").write_text(BLIMP)
+    (tmp_path / "own.csv").write_text("sentence_bad,sentence_good\nbad,good\n")
+    lists = json.dumps({"one": [1], "two": [0], "three": ["0"], "four": [0]}).encode()
+    place = tmp_path / f"babylm_filtered_pair_ids.json{suffix}"
+    place.write_bytes(gzip.compress(lists) if suffix else lists)
+    with caplog.at_level("INFO"):
+        pairs = read_pairs(paths)
+    assert [pair.good for pair in pairs if not pair.counts] == ["a"] and len(pairs) == 6
+    assert f"{place}: 5 of 6 pairs count (--only all counts all)" in caplog.text
+    assert all(pair.counts for pair in read_pairs(paths, "all"))
+    given = read_pairs(paths, str(place))  # these and no others
+    assert [pair.good for pair in given] == ["c", "e", "g", "i"]
+    assert all(pair.counts for pair in given)
+    assert all(pair.counts for pair in read_pairs(paths[1:]))  # the list is of another file
+    (tmp_path / "part.jsonl").write_text("".join(BLIMP.splitlines(keepends=True)[:2]))
+    assert [pair.counts for pair in read_pairs([str(tmp_path / "part.jsonl")])] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [("{", "is no JSON"), ("[1]", "expected {paradigm"), ('{"one": 1}', "expected"), ("{}", "no")],

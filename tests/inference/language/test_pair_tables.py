@@ -1,6 +1,7 @@
 """Counting minimal pairs, and the tables of the counts."""
 
 import csv
+import dataclasses
 import json
 import math
 
@@ -33,6 +34,25 @@ def test_shares_are_means_over_paradigms(judged):
     assert found.phenomena["islands"] == Tally(1, 0, 0.0, 0.0)
     assert found.total.share == pytest.approx(1.375 / 3) and found.total.ties == 1
     assert found.total.error == pytest.approx(one.error / 3) and found.total.pairs == 6
+
+
+def test_pairs_that_do_not_count_are_in_the_whole_alone(judged):
+    """Also those of a paradigm that has no other, and of a phenomenon that has no other."""
+    more = [*PAIRS, Pair("a", "b", "one", "binding", False), Pair("a", "b", "four", "npi", False)]
+    found = judge(more, np.concatenate([SCORES, [[0, 0], [1, 0]]]))
+    wanted, whole = judged["kn"], found.whole
+    assert wanted.whole is None
+    assert dataclasses.replace(found, whole=None) == wanted
+    share = 2 / 5  # of "one": right, wrong, wrong, a tie and another tie
+    assert whole.share == pytest.approx((share + 0 + 1 + 1) / 4)
+    assert (whole.pairs, whole.ties) == (8, 2)
+    line = table({"kn": found}).splitlines()[6]
+    assert line.split() == ["all", "8", "pairs", f"{100 * whole.share:.1f}"]
+    assert "6 pairs; guessing has 50.0" in table({"kn": found})
+    assert "all 8" not in table(judged)
+    last = records({"kn": found})[-1]
+    assert (last["level"], last["share"]) == ("whole", whole.share)
+    assert json.loads(as_json({"kn": found}))["kn"]["whole"]["pairs"] == 8
 
 
 def test_the_error_is_that_of_many_samples():
@@ -92,6 +112,7 @@ def test_files_of_json(judged):
         bad="b",
         paradigm="one",
         phenomenon="binding",
+        counts=True,
         scores={"kn": [0.0, 1.0], "bert": [1.0, 0.0]},
     )
     assert len(lines) == 6 and "é" in lines[0]

@@ -1,6 +1,6 @@
 """Minimal pairs: of two sentences that differ in one point, does a model prefer the right one?
 
-    firth evaluate --models runs/kn5,runs/bert --pairs blimp.jsonl.gz --only filtered.json.gz
+    firth evaluate --models runs/kn5,runs/bert --pairs blimp.jsonl.gz
 
 Each line of a file has `sentence_good` and `sentence_bad`, and may say its `UID` (the paradigm),
 `linguistics_term` (the phenomenon) and `pairID`, as in BLiMP (Warstadt et al. 2020). N pairs.
@@ -8,8 +8,9 @@ Each line of a file has `sentence_good` and `sentence_bad`, and may say its `UID
 
 import gzip
 import json
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,21 +20,30 @@ from firth.errors import FirthError
 from firth.inference.score import BATCH_SIZE, score
 from firth.progress import Progress
 
+log = logging.getLogger("firth")
+
 COLUMNS = ("sentence_good", "sentence_bad")
 CHUNK = 2048  # sentences between two signs of progress
 # The field that some paradigms of BLiMP have -> its phenomenon in the paper's tables, which count
 # 12 where the files have 13.
 PHENOMENA = {"s-selection": "argument_structure"}
+ALL = "all"  # for `only`: no list
+# The pairs of BLiMP that the BabyLM challenge counts: those whose words are in its training text.
+FILTERS = ("babylm_filtered_pair_ids.json", "babylm_filtered_pair_ids.json.gz")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sentences, and what they test: the paradigm is one of those of a phenomenon."""
+    """Two sentences, and what they test: the paradigm is one of those of a phenomenon.
+
+    counts: whether it counts in figures that are not of the whole.
+    """
 
     good: str
     bad: str
     paradigm: str
     phenomenon: str
+    counts: bool = True
 
 
 def read_pairs(paths: Sequence[str], only: str | None = None) -> list[Pair]:
@@ -43,13 +53,15 @@ def read_pairs(paths: Sequence[str], only: str | None = None) -> list[Pair]:
       paths: the files. A row without a `UID` belongs to the paradigm of the file's name, and one
         without a `linguistics_term` to the phenomenon of its paradigm's name. BLiMP's
         "s-selection" is argument structure, as in the paper's table.
-      only: a JSON file {paradigm: [pairID, ...]}, also .gz; all other pairs are left out.
+      only: a JSON file {paradigm: [pairID, ...]}, also .gz; all other pairs are left out. None is
+        the list of the BabyLM challenge, if it lies beside a file and has pairs of it: the other
+        pairs of its paradigms then do not count (`Pair.counts`). "all" is no list.
 
     Raises FirthError, naming file and line, for a malformed row, for pairs of `only` that no file
     has, and where no pair is left.
     """
-    wanted = None if only is None else _listed(only)
-    found, pairs = set(), []
+    wanted = None if only in (None, ALL) else _listed(only)
+    found, numbers, pairs = set(), [], []
     for path in paths:
         name = Path(path).name.split(".")[0]
         for row in Rows(path, COLUMNS, option="--pairs"):
@@ -57,6 +69,7 @@ def read_pairs(paths: Sequence[str], only: str | None = None) -> list[Pair]:
             number = (paradigm, str(row.fields.get("pairID")))
             found.add(number)
             if wanted is None or number in wanted:
+                numbers.append(number)
                 phenomenon = str(row.fields.get("linguistics_term") or paradigm)
                 pairs.append(Pair(*row.text, paradigm, PHENOMENA.get(phenomenon, phenomenon)))
     if missing := (wanted or set()) - found:
@@ -67,6 +80,28 @@ def read_pairs(paths: Sequence[str], only: str | None = None) -> list[Pair]:
         )
     if not pairs:
         raise FirthError(f"--only {only} lists no pair")
+    return _filtered(pairs, numbers, paths) if only is None else pairs
+
+
+def _filtered(pairs: list[Pair], numbers: list[tuple[str, str]], paths) -> list[Pair]:
+    """The pairs, of which those count that BabyLM's list beside a file has, if there is one."""
+    beside = [Path(path).parent / name for path in paths for name in FILTERS]
+    for path in filter(Path.is_file, beside):
+        wanted = _listed(str(path))
+        if wanted.isdisjoint(numbers):  # of another file in the folder
+            continue
+        paradigms = {paradigm for paradigm, _ in wanted}
+        pairs = [
+            replace(pair, counts=number in wanted or number[0] not in paradigms)
+            for pair, number in zip(pairs, numbers, strict=True)
+        ]
+        log.info(
+            "%s: %s of %s pairs count (--only all counts all)",
+            path,
+            f"{sum(pair.counts for pair in pairs):,}",
+            f"{len(pairs):,}",
+        )
+        break
     return pairs
 
 

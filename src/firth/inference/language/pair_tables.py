@@ -46,34 +46,44 @@ class Judged:
 
     kind: that of its scores, see `firth.inference.score.Scored`. paradigms, phenomena:
     {name: Tally}. total: over all paradigms, each counting alike, as the BabyLM challenge has it.
+    whole: the same with the pairs that do not count, or None if all do.
     """
 
     kind: str
     paradigms: dict[str, Tally]
     phenomena: dict[str, Tally]
     total: Tally
+    whole: Tally | None = None
 
 
 def judge(pairs: Sequence[Pair], totals_N2: np.ndarray, kind: str = "causal") -> Judged:
     """Count how often the good sentence, whose score is the first, scores higher."""
     good_N, bad_N = totals_N2.T
     right_N = (good_N > bad_N) + 0.5 * (good_N == bad_N)
-    members, phenomenon_of = collections.defaultdict(list), {}
-    for number, pair in enumerate(pairs):
-        members[pair.paradigm].append(number)
-        phenomenon_of[pair.paradigm] = pair.phenomenon
-    paradigms, groups = {}, collections.defaultdict(list)
-    for name in sorted(members):
-        own = right_N[members[name]]
-        ties = int((good_N == bad_N)[members[name]].sum())
-        error = math.sqrt(own.var() / len(own))
-        paradigms[name] = Tally(len(own), ties, float(own.mean()), error)
-        groups[phenomenon_of[name]].append(paradigms[name])
+
+    def by_paradigm(numbers) -> dict[str, Tally]:
+        members, tallies = collections.defaultdict(list), {}
+        for number in numbers:
+            members[pairs[number].paradigm].append(number)
+        for name in sorted(members):
+            own = right_N[members[name]]
+            ties = int((good_N == bad_N)[members[name]].sum())
+            error = math.sqrt(own.var() / len(own))
+            tallies[name] = Tally(len(own), ties, float(own.mean()), error)
+        return tallies
+
+    counting = [number for number, pair in enumerate(pairs) if pair.counts]
+    paradigms, groups = by_paradigm(counting), collections.defaultdict(list)
+    phenomenon_of = {pair.paradigm: pair.phenomenon for pair in pairs}
+    for name, tally in paradigms.items():
+        groups[phenomenon_of[name]].append(tally)
+    whole = by_paradigm(range(len(pairs))) if len(counting) < len(pairs) else {}
     return Judged(
         kind=kind,
         paradigms=paradigms,
         phenomena={name: _mean(groups[name]) for name in sorted(groups)},
         total=_mean(list(paradigms.values())),
+        whole=_mean(list(whole.values())) if whole else None,
     )
 
 
@@ -110,6 +120,9 @@ def table(judged: dict[str, Judged]) -> str:
     lines.append(shares("its standard error", [found.total.error for found in judged.values()]))
     ties = [found.total.ties / found.total.pairs for found in judged.values()]
     lines.append(shares("ties, each one half", ties))
+    if first.whole:
+        title = f"all {first.whole.pairs:,} pairs"
+        lines.append(shares(title, [found.whole.share for found in judged.values()]))
     lines.append(f"\n{first.total.pairs:,} pairs; guessing has 50.0")
     said = dict.fromkeys(NOTES[found.kind] for found in judged.values() if found.kind in NOTES)
     lines += [" ".join(note) for note in said]
@@ -117,11 +130,13 @@ def table(judged: dict[str, Judged]) -> str:
 
 
 def records(judged: dict[str, Judged]) -> list[dict]:
-    """A record for each model and paradigm, phenomenon and the mean: those of a CSV file."""
+    """A record for each model and paradigm, phenomenon and mean: those of a CSV file."""
     found = []
     for model, one in judged.items():
         levels = ("paradigm", one.paradigms), ("phenomenon", one.phenomena)
-        for level, tallies in (*levels, ("mean", {"all paradigms": one.total})):
+        means = [("mean", {"all paradigms": one.total})]
+        means += [("whole", {"all paradigms": one.whole})] if one.whole else []
+        for level, tallies in (*levels, *means):
             for name, tally in tallies.items():
                 about = dict(model=model, kind=one.kind, level=level, name=name)
                 found.append(about | dataclasses.asdict(tally))
@@ -161,7 +176,7 @@ def written(
 
 
 def as_json(judged: dict[str, Judged]) -> str:
-    """One object: {model: {"kind", "paradigms", "phenomena", "total"}}."""
+    """One object: {model: {"kind", "paradigms", "phenomena", "total", "whole"}}."""
     return json.dumps({name: dataclasses.asdict(found) for name, found in judged.items()})
 
 
