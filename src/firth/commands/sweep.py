@@ -31,14 +31,15 @@ def main(argv: list[str]) -> int:
         "grid",
         nargs="+",
         metavar="FIELD=V1,V2",
-        help="the values of a field, by its name or the last part of it (lr, batch, dropout); "
-        "seeds=5: the seeds 0 to 4 of every setting; seeds=3,7: these",
+        help="the values of a field, by its name or the last part of it (lr, batch, dropout), or "
+        "of an argument of the recipe (frozen=true,false); seeds=5: the seeds 0 to 4 of every "
+        "setting; seeds=3,7: these",
     )
     add("--jobs", type=positive, default=1, metavar="N", help="runs at once (1)")
     add("--devices", type=names, default=[], help="GPUs to take in turn, a run each: 0,1,2,3")
     add("--metric", default="", help="what to compare by (the one of the best checkpoint)")
     add("--dry-run", action="store_true", help="list the runs and end")
-    args = parser.parse_args([item for item in argv if item not in overrides])
+    args = parser.parse_intermixed_args([item for item in argv if item not in overrides])
     from firth.run.sweeping import outcome
     from firth.run.sweeping.grid import make_runs
     from firth.run.sweeping.processes import run_all

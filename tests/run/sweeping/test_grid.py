@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from firth.errors import FirthError
 from firth.recipe import read_recipe
 from firth.run.sweeping.grid import make_runs
 
@@ -35,6 +38,37 @@ def test_a_folder_has_no_comma_and_a_tuple_is_for_the_recipe_to_read():
         Path(f"w/l2={value}_iterations=5/seed-0") for value in (1, 3)
     ]
     assert read_recipe("logistic.py", runs[1].arguments[2:]).l2 == (3,)
+
+
+def test_a_name_that_is_no_field_is_an_argument_of_the_recipe():
+    recipe, over = "finetune.py:task=rte,init=minilm", ["--config.data.dir=glue"]
+    runs = make_runs(recipe, Path("w"), ["frozen=true,false", "lr=1e-3", "seeds=2"], over)
+    assert [run.workdir for run in runs[::2]] == [
+        Path(f"w/frozen={value}_lr=0.001/seed-0") for value in ("true", "false")
+    ]
+    assert runs[-1].setting == {"frozen": "false", "lr": 1e-3}
+    assert runs[-1].arguments == (
+        f"--config={recipe},frozen=false",
+        "--workdir=w/frozen=false_lr=0.001/seed-1",
+        *over,
+        "--config.schedule.lr=0.001",
+        "--config.seed=1",
+    )
+    (first, _) = make_runs("bert.py", Path("w"), ["size=tiny,mini"], ["--config.data.store=s"])
+    assert first.arguments[0] == "--config=bert.py:size=tiny"
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ("frzen=true", "no field 'frzen'; did you mean 'freeze'.*'frzen'; did you mean 'frozen'"),
+        ("frozen=maybe", r"^'frozen=maybe': recipe argument frozen='maybe' is not a bool$"),
+        ("frozen=true,true", "'frozen=true,true': true is given twice"),
+    ],
+)
+def test_what_is_neither_is_refused(item, said):
+    with pytest.raises(FirthError, match=said):
+        make_runs("finetune.py:task=rte,init=minilm", Path("w"), [item], [])
 
 
 def test_a_number_of_seeds_and_none():

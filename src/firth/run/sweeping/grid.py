@@ -40,8 +40,9 @@ def make_runs(
       recipe: as for `firth train`.
       workdir: the folder of the sweep.
       items: "FIELD=VALUE,VALUE,..." for each field of the grid. A field may be given by the last
-        part of its name where only one has it; "batch" is batch_size. "seeds=5" is the seeds 0 to
-        4, "seeds=3,7" those two; without it there is the seed 0.
+        part of its name where only one has it; "batch" is batch_size. A name that is no field is
+        an argument of the recipe, "frozen=true,false". "seeds=5" is the seeds 0 to 4, "seeds=3,7"
+        those two; without it there is the seed 0.
       overrides: "--config.FIELD=VALUE" for all runs.
 
     Every setting is read by the recipe before any run begins. Raises FirthError for an unknown or
@@ -64,14 +65,19 @@ def make_runs(
             seeds = _seeds(item, values)
         elif (full := _full(name, fields)) in (_full(other, fields) for other in grid):
             raise FirthError(f"{item!r}: {full} is given twice; expected each field once")
-        else:
+        elif full in fields:
             grid[name] = _different(item, [_value(item, fields[full], text) for text in values])
+        else:
+            _check_argument(item, recipe, overrides, fields)
+            grid[name] = _different(item, values)
     _check(grid, fields, overrides)
     runs, cells = [], set()
     for values in itertools.product(*grid.values()):
         setting = dict(zip(grid, values, strict=True))
-        own = [f"--config.{_full(name, fields)}={value}" for name, value in setting.items()]
-        read_recipe(recipe, [*overrides, *own])
+        full = {_full(name, fields): value for name, value in setting.items()}
+        own = [f"--config.{name}={value}" for name, value in full.items() if name in fields]
+        given = _with_arguments(recipe, {n: value for n, value in full.items() if n not in fields})
+        read_recipe(given, [*overrides, *own])
         # A comma would be read as the mean of two models, "A,B".
         cell = "_".join(f"{name}={value}" for name, value in setting.items()).replace("/", "_")
         if cell in cells:
@@ -79,7 +85,7 @@ def make_runs(
         cells.add(cell)
         for seed in seeds:
             folder = workdir / cell / f"seed-{seed or 0}"
-            arguments = [f"--config={recipe}", f"--workdir={folder}", *overrides, *own]
+            arguments = [f"--config={given}", f"--workdir={folder}", *overrides, *own]
             arguments += [] if seed is None else [f"--config.seed={seed}"]
             runs.append(SweepRun(setting, seed, folder, tuple(arguments)))
     return runs
@@ -104,16 +110,35 @@ def _different(item: str, values: list) -> list:
 
 
 def _full(name: str, fields: dict) -> str:
-    """The dotted name of a field; FirthError for one that is unknown or not the only one."""
+    """The dotted name of a field, or the name as it is where no field has it.
+
+    Raises FirthError where several have it.
+    """
     if name in fields:
         return name
     found = [SHORT[name]] if SHORT.get(name) in fields else []
     found = found or [full for full in fields if full.rpartition(".")[2] == name]
     if len(found) > 1:
         raise FirthError(f"{name!r} may be {' or '.join(found)}; give one of these")
-    if not found:
-        raise FirthError(f"the recipe has no field {name!r}{suggest(name, fields)}")
-    return found[0]
+    return found[0] if found else name
+
+
+def _with_arguments(recipe: str, arguments: dict[str, str]) -> str:
+    """The recipe with further arguments, "finetune.py:mini,frozen=true"."""
+    more = ",".join(f"{name}={value}" for name, value in arguments.items())
+    return f"{recipe}{',' if ':' in recipe else ':'}{more}" if more else recipe
+
+
+def _check_argument(item: str, recipe: str, overrides: Sequence[str], fields: dict):
+    """Raise FirthError for what is no argument of the recipe either, and for a value of one."""
+    name, _, text = item.partition("=")
+    for value in text.split(","):
+        try:
+            read_recipe(_with_arguments(recipe, {name: value}), overrides)
+        except FirthError as error:
+            unknown = f"has no argument {name!r}" in str(error)
+            said = f"the recipe has no field {name!r}{suggest(name, fields)}; " if unknown else ""
+            raise FirthError(f"{item!r}: {said}{error}") from None
 
 
 def _value(item: str, default, text: str):
