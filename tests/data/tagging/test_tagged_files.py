@@ -8,6 +8,7 @@ import pytest
 
 from firth.data.tagging.files import format_of, read_sentences
 from firth.data.tagging.load import load_tagging
+from firth.data.tagging.metrics import overview
 from firth.errors import FirthError
 
 CONLL = """-DOCSTART- -X- O O
@@ -149,6 +150,16 @@ def test_a_task_has_tags_of_all_splits_in_bio(tmp_path):
     assert task.labels == ("O", "B-LOC", "B-MISC", "B-ORG", "B-PER", "I-PER")
     assert task.metrics[0] == "entity_f1" and task.kind == "tagging"
     assert load_tagging({"train": str(train), "dev": str(dev)}, tag="-1")[0].labels == task.labels
+
+
+def test_tags_that_train_lacks_are_named_before_a_run(tmp_path):
+    """Such a tag of dev is one of the task's, and counts as wrong."""
+    (tmp_path / "train").write_text("dogs N\nsleep V\n\n")
+    (tmp_path / "dev").write_text("oh I\nfine A\nwell I\ndogs N\n\n")
+    task, splits = load_tagging({"train": f"{tmp_path}/train", "dev": f"{tmp_path}/dev"})
+    lines = [line for line in overview(task, splits, {}) if "train lacks" in line]
+    assert lines == ["dev: train lacks these tags, so they cannot be learnt: I 2, A 1"]
+    assert not any("train lacks" in x for x in overview(task, {"train": splits["dev"]}, {}))
 
 
 def test_a_dev_split_has_whole_documents_or_sentences(tmp_path):

@@ -98,7 +98,11 @@ def baselines(task: Task, splits: Mapping[str, Sentences]) -> dict[str, Baseline
 
 
 def overview(task: Task, splits: Mapping[str, Sentences], unseen: Mapping[str, float]) -> list[str]:
-    """Lines to read before a run; `unseen` is the share of words that have no id, by split."""
+    """Lines to read before a run; `unseen` is the share of words that have no id, by split.
+
+    They count the tags of a split that train lacks, which no model can learn.
+    """
+    learnt = set(splits["train"].tags)
     lines = [f"tagging, {len(task.labels)} tags ({splits['train'].source})"]
     for name, sentences in splits.items():
         if sentences.tags is None:
@@ -112,5 +116,10 @@ def overview(task: Task, splits: Mapping[str, Sentences], unseen: Mapping[str, f
         lines.append(
             f"{name}: {len(sentences):,} sentences, {len(sentences.words):,} words{unknown}; {tags}"
         )
+        lacked = Counter(tag for tag in sentences.tags or () if tag not in learnt).most_common()
+        if lacked:
+            named = ", ".join(f"{tag} {count:,}" for tag, count in lacked[:MOST_LABELS])
+            more = ", ..." if len(lacked) > MOST_LABELS else ""
+            lines.append(f"{name}: train lacks these tags, so they cannot be learnt: {named}{more}")
     lines += [f"{name}: {found}" for name, found in baselines(task, splits).items()]
     return lines
