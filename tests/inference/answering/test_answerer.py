@@ -94,6 +94,15 @@ def run(*argv):
     assert main(list(map(str, argv))) == 0
 
 
+def test_several_models_that_answer_have_no_mean(model, questions, capsys):
+    more = {"predict": [f"--input={questions}", "--output=a.json"]}
+    more["evaluate"] = [f"--data={questions}"]
+    for verb, options in more.items():
+        assert main([verb, f"--model={model},{model}", *options]) == 2
+        said = capsys.readouterr().err
+        assert f"{model} answers by spans, and the mean of several models is of those alone" in said
+
+
 def test_files_of_predictions(model, questions, tmp_path, capsys):
     ours, asked_ = Answerer(model), read_squad(questions)
     options = ["predict", "--model", model, "--input", questions, "--output"]
