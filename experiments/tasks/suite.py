@@ -5,7 +5,7 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 WAYS = ("tuned", "frozen")
@@ -28,6 +28,7 @@ class Task:
       epochs: of fine-tuning.
       arguments: of the recipe, beside its `init`.
       fields: other fields of the fine-tuned run and of the frozen one.
+      tuned: other fields of the fine-tuned run alone.
       published: (split, metric) -> figures of comparable models.
     """
 
@@ -38,6 +39,7 @@ class Task:
     arguments: str = ""
     fields: Mapping[str, object] = field(default_factory=dict)
     published: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    tuned: Mapping[str, object] = field(default_factory=dict)
 
 
 def texts(name: str, folder: str, metrics: tuple, epochs: float, length: int, **published) -> Task:
@@ -84,7 +86,10 @@ TASKS = {
         "task=codah,length=64",
         {"batch_size": 16, "eval.batch_size": 16},
     ),
-    "ner": tags(CONLL, "entity_f1", 3.0, "context=document", **BERT_NER),
+    # A row of a document has about four sentences: so many updates as ner_sentence has.
+    "ner": replace(
+        tags(CONLL, "entity_f1", 3.0, "context=document", **BERT_NER), tuned={"batch_size": 8}
+    ),
     "ner_sentence": tags(CONLL, "entity_f1", 3.0, **BERT_NER),
     "pos": tags(EWT, "accuracy", 3.0),
     "chunking": tags(CHUNKS, "entity_f1", 3.0, test=SHARED_TASK),
@@ -104,7 +109,7 @@ def recipe_of(args, name: str, way: str, seed: int) -> tuple[str, dict]:
     fields = {key: path.format(**places) for key, path in task.files.items()} | dict(task.fields)
     fields |= {"epochs": task.epochs, "log_every": 50}
     if way == "tuned":
-        fields["schedule.lr"] = 1e-4
+        fields |= {"schedule.lr": 1e-4} | dict(task.tuned)
     elif task.kind != "tags":
         fields["schedule.lr"] = 2e-3
     if task.kind == "texts":
