@@ -58,6 +58,30 @@ def test_a_name_that_is_no_field_is_an_argument_of_the_recipe():
     assert first.arguments[0] == "--config=bert.py:size=tiny"
 
 
+OWN = """from firth.configs import bert
+from firth.errors import FirthError
+from firth.recipe import parse_arg
+
+
+def get_config(arg=None):
+    arg = parse_arg(arg, wide=False, more=0)
+    if arg.more and not arg.wide:
+        raise FirthError("more is for wide ones")
+    return bert.get_config("tiny")
+"""
+
+
+def test_an_argument_may_need_another_of_the_grid(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    over = ["--config.data.store=s"]
+    runs = make_runs(f"{tmp_path}/own.py", Path("w"), ["more=1,2", "wide=true"], over)
+    assert [run.arguments[0] for run in runs] == [
+        f"--config={tmp_path}/own.py:more={more},wide=true" for more in (1, 2)
+    ]
+    with pytest.raises(FirthError, match=r"^'more=1,wide=false': more is for wide ones$"):
+        make_runs(f"{tmp_path}/own.py", Path("w"), ["more=1", "wide=false"], over)
+
+
 @pytest.mark.parametrize(
     ("item", "said"),
     [

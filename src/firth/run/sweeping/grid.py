@@ -68,7 +68,6 @@ def make_runs(
         elif full in fields:
             grid[name] = _different(item, [_value(item, fields[full], text) for text in values])
         else:
-            _check_argument(item, recipe, overrides, fields)
             grid[name] = _different(item, values)
     _check(grid, fields, overrides)
     runs, cells = [], set()
@@ -76,8 +75,9 @@ def make_runs(
         setting = dict(zip(grid, values, strict=True))
         full = {_full(name, fields): value for name, value in setting.items()}
         own = [f"--config.{name}={value}" for name, value in full.items() if name in fields]
-        given = _with_arguments(recipe, {n: value for n, value in full.items() if n not in fields})
-        read_recipe(given, [*overrides, *own])
+        arguments = {name: value for name, value in full.items() if name not in fields}
+        _check_setting(recipe, arguments, [*overrides, *own], fields)
+        given = _with_arguments(recipe, arguments)
         # A comma would be read as the mean of two models, "A,B".
         cell = "_".join(f"{name}={value}" for name, value in setting.items()).replace("/", "_")
         if cell in cells:
@@ -85,9 +85,9 @@ def make_runs(
         cells.add(cell)
         for seed in seeds:
             folder = workdir / cell / f"seed-{seed or 0}"
-            arguments = [f"--config={given}", f"--workdir={folder}", *overrides, *own]
-            arguments += [] if seed is None else [f"--config.seed={seed}"]
-            runs.append(SweepRun(setting, seed, folder, tuple(arguments)))
+            argv = [f"--config={given}", f"--workdir={folder}", *overrides, *own]
+            argv += [] if seed is None else [f"--config.seed={seed}"]
+            runs.append(SweepRun(setting, seed, folder, tuple(argv)))
     return runs
 
 
@@ -129,16 +129,20 @@ def _with_arguments(recipe: str, arguments: dict[str, str]) -> str:
     return f"{recipe}{',' if ':' in recipe else ':'}{more}" if more else recipe
 
 
-def _check_argument(item: str, recipe: str, overrides: Sequence[str], fields: dict):
-    """Raise FirthError for what is no argument of the recipe either, and for a value of one."""
-    name, _, text = item.partition("=")
-    for value in text.split(","):
-        try:
-            read_recipe(_with_arguments(recipe, {name: value}), overrides)
-        except FirthError as error:
-            unknown = f"has no argument {name!r}" in str(error)
-            said = f"the recipe has no field {name!r}{suggest(name, fields)}; " if unknown else ""
-            raise FirthError(f"{item!r}: {said}{error}") from None
+def _check_setting(recipe: str, arguments: dict[str, str], overrides: Sequence[str], fields: dict):
+    """Raise FirthError for a setting that the recipe refuses, naming its arguments.
+
+    `overrides` are those of all runs and the fields of the setting.
+    """
+    try:
+        read_recipe(_with_arguments(recipe, arguments), overrides)
+    except FirthError as error:
+        if not arguments:
+            raise
+        said = ",".join(f"{name}={value}" for name, value in arguments.items())
+        unknown = [name for name in arguments if f"has no argument {name!r}" in str(error)]
+        no_field = [f"the recipe has no field {n!r}{suggest(n, fields)}; " for n in unknown]
+        raise FirthError(f"{said!r}: {''.join(no_field)}{error}") from None
 
 
 def _value(item: str, default, text: str):
