@@ -16,7 +16,7 @@ from firth.distributed.job import DIED
 from firth.distributed.watch import Watch
 
 MEMBER = """
-import os, signal, sys, time
+import os, signal, sys, threading, time
 from firth.errors import FirthError
 from firth.distributed import job, watch
 from firth import cli
@@ -27,7 +27,10 @@ def main(argv):
     with watch.together(patience=place.patience, stall=place.stall):
         job.all_gather()
         watch._watch.step = 57
+        if end == "abort" and job.number() != int(who):
+            threading.Thread(target=os.abort).start()
         time.sleep(2.5 * watch.BEAT)
+        if end == "abort": end = "SIGKILL"
         if job.number() == int(who):
             print("now", flush=True)
             if end == "error": raise FirthError("the corpus is empty")
@@ -78,9 +81,10 @@ def test_processes_meet_by_what_slurm_says():
         assert status == 0, text
 
 
-@pytest.mark.parametrize("who", [0, nightly(2)])
-def test_a_killed_process_ends_the_others_at_once_and_is_named_with_its_step(who):
-    results, seconds = ended("SIGKILL", who)
+@pytest.mark.parametrize("ending, who", [("SIGKILL", 0), nightly("SIGKILL", 2), ("abort", 0)])
+def test_a_killed_process_ends_the_others_at_once_and_is_named_with_its_step(ending, who):
+    """Also if the others abort before they know of it, as gloo does from a thread of its own."""
+    results, seconds = ended(ending, who)
     assert seconds < 10
     for process, (status, text) in enumerate(results):
         if process == who:
@@ -96,6 +100,13 @@ def test_a_silent_process_ends_the_others_when_patience_is_over():
     for status, text in (results[0], results[2]):
         assert status == DIED, text
         assert "process 1 (" in error_of(text) and "silent for 4 s" in error_of(text)
+
+
+def test_an_abort_of_its_own_ends_the_process_and_the_others_when_patience_is_over():
+    results, seconds = ended("SIGABRT", 1, FIRTH_PATIENCE="2")
+    assert 2 < seconds < 20
+    assert [status for status, _ in results] == [DIED, -signal.SIGABRT, DIED]
+    assert all("process 1 (" in error_of(text) for _, text in (results[0], results[2]))
 
 
 @pytest.mark.parametrize(

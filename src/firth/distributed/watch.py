@@ -8,15 +8,19 @@ process 0. Each pair has a connection, on which both sides send a heartbeat ever
 - A host without power, a cut network or a stopped process is silent for `patience` seconds.
 - A heartbeat reports the step. If no process takes a step for `stall` seconds, the one furthest
   behind is named.
+- Collectives that a death cuts short may fail in C++, where gloo aborts the process. An abort waits
+  until the death is known.
 
 Process 0 decides on the verdict. Every process prints it and ends with its status. Errors take the
 same way, so bad input on one host becomes one line and status 2 on every host.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
+import signal
 import socket
 import sys
 import threading
@@ -80,6 +84,19 @@ def agreed(step: int, terminated: threading.Event, overdue: bool) -> str:
     return wish if _watch is None else _watch.agreed(step, terminated, wish)
 
 
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+
+def _on_abort(handler: _Handler | None) -> None:
+    """Call `handler` in the thread that aborts; None: end the process, as is the default.
+
+    A handler of Python's own `signal` would not do: it runs in the main thread, after the abort.
+    """
+    libc = ctypes.CDLL(None)
+    libc.signal.argtypes, libc.signal.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    libc.signal(signal.SIGABRT, handler and ctypes.cast(handler, ctypes.c_void_p))
+
+
 class Watch:
     """The thread of one process that watches the others; see the top of this file."""
 
@@ -106,6 +123,8 @@ class Watch:
         for number, (_, lines) in self.links.items():
             threading.Thread(target=self._listen, args=(number, lines), daemon=True).start()
         threading.Thread(target=self._run, name="firth watch", daemon=True).start()
+        self.on_abort = _Handler(self._abort_later)
+        _on_abort(self.on_abort)
 
     # --------------------------------------------------------- called by the loop's thread
 
@@ -121,7 +140,7 @@ class Watch:
     def fail(self, error: BaseException) -> None:
         """Report why this process ends, then end with the verdict that comes back."""
         if isinstance(error, jax.errors.JaxRuntimeError):
-            time.sleep(self.patience + 3 * BEAT)  # likely caused by a death: let the watch name it
+            time.sleep(self._until_named())  # likely caused by a death
         if isinstance(error, FirthError):
             ended = {"code": 2, "why": f": {error}"}
         else:
@@ -139,12 +158,22 @@ class Watch:
         job.all_gather("leaves")
         self.over = True
         job.all_gather("has left")  # so that no process closes a connection that is still watched
+        _on_abort(None)
         self.news.set()
         for link, _ in self.links.values():
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
 
     # ------------------------------------------------------------ called by other threads
+
+    def _until_named(self) -> float:
+        """The seconds after which the watch has named a process that died or is silent."""
+        return self.patience + 3 * BEAT
+
+    def _abort_later(self, number: int):
+        time.sleep(self._until_named())
+        _on_abort(None)
+        os.kill(os.getpid(), number)
 
     def _connect(self) -> dict[int, tuple[socket.socket, TextIO]]:
         """{process: (connection, lines received)}, between process 0 and every other process."""
