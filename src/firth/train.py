@@ -204,7 +204,8 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
         due = evaluators.due(done, last)
         agreed = watch.agreed(done, stop, saves.overdue())
         saves_now = "" in due or saves.due(done, last) or agreed
-        if due or saves_now or done == start + 1:  # a save includes this step's metrics
+        now = due or saves_now or done == start + 1  # a save includes this step's metrics
+        if now or forecast.alone:
             finish(*pending)
             pending = None
         if done == start + 1:

@@ -194,6 +194,22 @@ def test_more_than_a_day_is_warned_of():
     assert len(stepped(0, 40_000, 2.0, 20)) == 1
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_on_a_cpu_long_steps_are_alone(monkeypatch, backend):
+    """The first that is timed, too: nobody knows yet how long it takes."""
+    monkeypatch.setattr(forecast.jax, "default_backend", lambda: backend)
+    clock = Clock()
+    told, alone = Forecast(Bar(), clock, 1000), []
+    for step, seconds in enumerate([0.0, 0.1, 0.1, 0.3, 0.3, 0.1] + [0.1] * 20 + [0.3]):
+        alone.append(told.alone)
+        clock.seconds["step"] += seconds
+        clock.seconds["evaluation"] += 100
+        told.after(step + 1)
+    expected = [True, True, False, False, True, True, *[False] * 21]
+    assert alone == (expected if backend == "cpu" else [False] * 27)
+    assert told.alone == (backend == "cpu")
+
+
 def test_a_run_that_is_over_by_then_says_nothing():
     assert stepped(0, forecast.STEPS + 1, 2.0, forecast.STEPS + 1) == []
 

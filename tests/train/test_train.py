@@ -27,8 +27,11 @@ from firth import train
 from firth.cli import main
 from firth.display.runs import read_run
 from firth.errors import FirthError
+from firth.planning import forecast
 from firth.run.stopping import INTERRUPTED, TERMINATED
+from firth.training import partition
 from firth.training.checkpoint import Checkpoints
+from firth.training.meter import Meter
 
 
 @pytest.fixture(scope="session")
@@ -235,6 +238,19 @@ def test_without_held_out_text_nothing_is_said_of_it(store, tmp_path):
     said = trained(arguments(store, tmp_path, **changes)).splitlines()
     assert any(line.startswith("4 steps of ") for line in said)
     assert not [line for line in said if line.startswith("step ")]
+
+
+@pytest.mark.parametrize("long", [-1.0, 1e9])
+def test_a_long_step_ends_before_another_starts(store, tmp_path, monkeypatch, long):
+    """On a CPU two of them would need the memory of both."""
+    order, put, add = [], partition.put_batch, Meter.add
+    monkeypatch.setattr(forecast, "LONG", long)
+    monkeypatch.setattr(partition, "put_batch", lambda *args: order.append("start") or put(*args))
+    monkeypatch.setattr(Meter, "add", lambda self, *args: order.append("end") or add(self, *args))
+    argv = arguments(store, tmp_path, data__heldout=0.0, steps=6, checkpoint__every=6)
+    assert main(["train", *argv]) == 0
+    one_by_one = ["start", "end"] * 6
+    assert order == one_by_one if long < 0 else order[:4] == one_by_one[:4] and order != one_by_one
 
 
 def test_evaluate_measures_what_training_measured(straight, capsys):

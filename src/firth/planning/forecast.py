@@ -15,6 +15,7 @@ from firth.run.outline import Outline
 from firth.training.partition import own_slice
 
 STEPS = 10  # how many steps are timed
+LONG = 0.25  # seconds of a step beside which starting the next one is nothing
 DAY = 24 * 3600.0
 SEVERAL = ("multilabel", "multitask")  # tasks whose labels have an axis that is none of tokens
 
@@ -86,18 +87,25 @@ class Forecast:
 
     It takes the median, since rows of another length compile a step of their own. `clock` is the
     run's Goodput. A warning follows if it is more than a day.
+
+    Attributes:
+      alone: whether the next step is to end before another starts. On a CPU, each of two steps
+        under way holds activations in the memory of the host. Long steps gain nothing by that.
     """
 
     def __init__(self, bar, clock, last: int):
         self.bar, self.clock, self.last = bar, clock, last
         self.worked = []  # seconds, at the end of each step since the one that compiles
+        self.alone = self.on_cpu = jax.default_backend() == "cpu"
+        self.before = None
 
     def after(self, step: int):
         """Step number `step` is done."""
-        left = self.last - step
+        left, before, self.before = self.last - step, self.before, self._worked()
+        self.alone = self.on_cpu and (before is None or self.before - before > LONG)
         if len(self.worked) > STEPS:
             return
-        self.worked.append(self._worked())
+        self.worked.append(self.before)
         if len(self.worked) <= STEPS or not left:
             return
         each = statistics.median(b - a for a, b in itertools.pairwise(self.worked))
