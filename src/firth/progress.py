@@ -14,7 +14,8 @@ class Progress:
 
         self.total, self.step, self.label, self.every = total, start, label, every
         self.quiet = quiet or jax.process_index() != 0
-        self.last_line = time.monotonic()
+        self.start, self.began = start, time.monotonic()
+        self.last_line = self.began
         self.bar = None
         if not self.quiet and sys.stderr.isatty():
             from rich import progress
@@ -38,6 +39,11 @@ class Progress:
         elif not self.quiet and text and time.monotonic() - self.last_line > self.every:
             self.last_line = time.monotonic()
             self.say(f"{self.label} {step}/{self.total} {text}")
+
+    def done(self, step: int, unit: str):
+        """Show that `step` is done, and how many of the unit there were in a second."""
+        rate = (step - self.start) / (time.monotonic() - self.began)
+        self.update(step, f"{rate:,.0f} {unit}/s")
 
     def say(self, message: str):
         """Print a line above the bar."""

@@ -16,6 +16,8 @@ and GPT checkpoints hold plain bytes, and ELMo's HDF5 files plain arrays.
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import logging
 from pathlib import Path
 
@@ -95,6 +97,15 @@ class Saved(Description):
                 f"model in {self.source} has {self.spec['vocab_size']}; they are not a pair"
             )
         return tokenizer
+
+    def digest(self, *said) -> str:
+        """A digest of the architecture, the parameters, and what is `said`, values of JSON."""
+        text = json.dumps([self.spec, *said], sort_keys=True)
+        digest = hashlib.blake2b(text.encode(), digest_size=16)
+        for name, leaf in sorted(flatten_dict(self.params, sep="/").items()):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(leaf))
+        return digest.hexdigest()
 
 
 # ---------------------------------------------------------------------------------- reading

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers.interrupts import stopping
 from helpers.published.bert import add_tokenizer, make_bert
 from helpers.questions import asked, squad, write
 
@@ -123,6 +124,33 @@ def test_files_of_predictions(model, questions, tmp_path, capsys):
         assert (line["answer"] == "") == (line["null_odds"] > 0) == (line["begin"] == -1)
         assert len(line["nbest"]) == 3 and line["id"] in best  # two, and no answer
     assert main([*map(str, options), str(tmp_path / "c.jsonl")]) == 2  # it is there
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_answers_go_on_to_the_same_bytes(model, questions, tmp_path, monkeypatch, name, capsys):
+    monkeypatch.setattr("firth.inference.answering.answerer.WINDOW", 1)
+    argv = list(map(str, ["predict", "--model", model, "--input", questions, "--nbest=3"]))
+    argv.append("--null-threshold=0")
+    (tmp_path / "whole").mkdir()
+    run(*argv, "--output", tmp_path / "whole" / name)
+    argv += ["--output", str(tmp_path / name)]
+    with stopping(Answerer, "__call__", after=2):
+        assert main(argv) == 130
+    assert not (tmp_path / name).exists()
+    assert len((tmp_path / f"{name}.partial").read_text().splitlines()) == 2
+    capsys.readouterr()
+    text = questions.read_text()
+    questions.write_text(text.replace("the cat sat", "the dog sat"))  # another context
+    assert main(argv) == 2 and "2 rows of another input" in capsys.readouterr().err
+    questions.write_text(text)
+    assert main([*argv, "--null-threshold=1"]) == 2
+    assert "has threshold=0.0, not 1.0" in capsys.readouterr().err
+    with stopping(Answerer, "__call__", after=2):  # all that are left
+        assert main(argv) == 0
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+    assert len(whole) == (3 if name == "a.json" else 1)
+    assert whole == {other: (tmp_path / other).read_bytes() for other in whole}
+    assert not list(tmp_path.glob("*.partial*"))
 
 
 def test_lines_of_questions_come_and_go(model, tmp_path, capsysbinary):

@@ -13,11 +13,12 @@ from helpers.runs import start
 
 from firth.data.tasks.rows import Rows
 from firth.errors import FirthError
-from firth.inference.predictions import output as module
 from firth.inference.predictions.classifier import Classifier
 from firth.inference.predictions.layout import Layout
-from firth.inference.predictions.output import Partial, identity, write_predictions
+from firth.inference.predictions.output import identity, write_predictions
 from firth.inference.predictions.reading import Reading
+from firth.storage import partial as module
+from firth.storage.partial import Partial
 
 SIZE = 4  # rows of a batch; two batches a window
 

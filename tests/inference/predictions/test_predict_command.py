@@ -103,14 +103,19 @@ def test_lines_are_answered_as_they_come(labelled, monkeypatch):
             return lines[-1]
 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Slow(b"one\ntwo\nthree\n")))
-    monkeypatch.setattr(verb, "Stream", lambda file: Sink())
+    monkeypatch.setattr("firth.inference.predictions.output.Stream", lambda file: Sink())
 
     class Sink:
         rows = cut = 0
-        remaining = staticmethod(iter)
+
+        def remaining(self, rows, said):
+            return iter(rows)
 
         def append(self, data, rows, cut):
             answers.append(data)
+
+        def finish(self):
+            pass
 
     arguments = ["--input=-", "--output=-", "--batch-size=1"]
     assert verb.main(["--model", str(labelled.folder), *arguments]) == 0
@@ -150,7 +155,10 @@ def test_options_reach_the_model(labelled, printed, tmp_path, caplog):
             ("--input=in.csv", "--text=body"),
             r"in\.csv:1: no column 'body'; there are: 'id', 'text'",
         ),
-        (("--input=in.csv", "--output=in.csv"), "--output in.csv is the input; write another file"),
+        (
+            ("--input=in.csv", "--output=in.csv"),
+            "--output in.csv is also the input, which it would replace",
+        ),
         (("--input=in.csv", "--output=out.txt"), r"out\.txt: expected a \.csv, \.tsv or \.jsonl"),
         (("--input=in.csv", "--output=gone/out.csv"), "expected a file in a directory that exists"),
         (("--input=in.csv", "--stride=3"), "stride is that of windows; it needs long=average"),

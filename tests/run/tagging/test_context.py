@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from helpers.interrupts import stopping
 
 from firth import recipe
 from firth.cli import main
@@ -27,7 +28,7 @@ def path(tmp_path_factory):
     return path
 
 
-def test_a_trained_tagger_predicts_in_document_context(encoder, tmp_path, capsys):
+def test_a_trained_tagger_predicts_in_document_context(encoder, tmp_path, capsys, monkeypatch):
     """From the columns that it was trained on, or the only one."""
     run, path = tmp_path / "run", tmp_path / "numbered.bio"
     path.write_text("".join(f"7 {line}\n" if line else "\n" for line in TEXT.splitlines()))
@@ -40,7 +41,8 @@ def test_a_trained_tagger_predicts_in_document_context(encoder, tmp_path, capsys
     whole = tagger(sentences)
     written = (run / "predictions/test.tsv").read_text().split()
     assert written == [tag for one in whole for tag in one]
-    windows = list(tagger.windows(sentences, size=2))
+    monkeypatch.setattr("firth.inference.tagging.tagger.WINDOW", 2)
+    windows = list(tagger.windows(sentences))
     assert [begin for begin, _ in windows] == [0, 3, 6]  # up to where a document ends
     assert [one for _, tags in windows for one in tags] == whole
     scores = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
@@ -54,6 +56,19 @@ def test_a_trained_tagger_predicts_in_document_context(encoder, tmp_path, capsys
         assert main([*predict, f"--output={tmp_path}/{name}.tsv"]) == 0
         lines = (tmp_path / f"{name}.tsv").read_text().split("\n")
         assert [line.split("\t")[0] for line in lines if line] == sentences.words[:count]
+    again = ["predict", f"--model={run}", f"--input={path}", "--batch-size=3", "--output"]
+    with stopping(Tagger, "__call__", after=2):
+        assert main([*again, f"{tmp_path}/again.tsv"]) == 130
+    assert (tmp_path / "again.tsv.partial").read_text() in (tmp_path / "numbered.tsv").read_text()
+    assert main([*again[:3], "--batch-size=2", "--output", f"{tmp_path}/again.tsv"]) == 2
+    text = path.read_text()
+    path.write_text(text.replace("cats", "dogs", 1))
+    assert main([*again, f"{tmp_path}/again.tsv"]) == 2
+    assert "holds 6 rows of another input" in capsys.readouterr().err
+    path.write_text(text)
+    with stopping(Tagger, "__call__", after=1):  # all that is left
+        assert main([*again, f"{tmp_path}/again.tsv"]) == 0
+    assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "numbered.tsv").read_bytes()
 
 
 def built(path, name, **changes):

@@ -78,6 +78,18 @@ class Answered:
         return list(zip(listed, softmax([s.score for s in listed]).tolist(), strict=True))
 
 
+def to_line(one: Answered) -> str:
+    """The candidates of a question as a line of JSON."""
+    spans = [dataclasses.astuple(span) for span in (one.null, *one.best)]
+    return json.dumps(spans) + "\n"
+
+
+def from_line(line: str | bytes) -> Answered:
+    """What `to_line` made a line of."""
+    null, *best = (Span(*values) for values in json.loads(line))
+    return Answered(tuple(best), null)
+
+
 def decode(
     questions: Questions,
     windows: Windows,

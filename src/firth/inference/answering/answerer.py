@@ -98,9 +98,19 @@ class Answerer:
                 logits[batch["example"][row]] = found_BL2[row]
         return decode(questions, windows, logits, longest=self.longest, best=best)
 
-    def in_parts(self, questions: Questions, **options) -> Iterator[tuple[Questions, list]]:
-        """(some questions, their candidates), so many at a time that memory is bounded."""
-        for begin in range(0, len(questions), WINDOW):
+    def digest(self) -> str:
+        """A digest of everything that decides the candidates, besides what `__call__` takes."""
+        read = (self.length, self.stride, self.question_length, self.longest)
+        return self.encoder.saved.digest(self.encoder.tokenizer.digest, *read)
+
+    def in_parts(
+        self, questions: Questions, first: int = 0, **options
+    ) -> Iterator[tuple[Questions, list]]:
+        """(some questions, their candidates), so many at a time that memory is bounded.
+
+        `first` is the number of the first question of all.
+        """
+        for begin in range(first, len(questions), WINDOW):
             part = questions.part(begin, begin + WINDOW)
             yield part, self(part, **options)
 

@@ -1,16 +1,15 @@
 """What `firth predict` and `firth evaluate` do where the model answers questions."""
 
 import json
-import os
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from firth.data.answering.decode import Answered, Predicted, ranked_json
+from firth.data.answering.decode import Answered, Predicted, from_line, ranked_json, to_line
 from firth.data.answering.files import Questions, read_pairs, read_squad
 from firth.data.answering.metrics import score_answers
 from firth.errors import FirthError
 from firth.inference.answering.answerer import Answerer
-from firth.storage.local import write_bytes
+from firth.inference.predictions.output import opened
 
 ROWS = ("jsonl", "csv", "tsv")  # formats of a question and its text a row
 
@@ -54,33 +53,31 @@ def predict(args, parser, output: Path | None) -> None:
         raise FirthError("--text: SQuAD's JSON has no columns; leave it out")
     else:
         questions = read_squad(args.input, places=False, errors=args.errors)
-    if output:
-        if args.input != "-" and output.exists() and os.path.samefile(args.input, output):
-            raise FirthError(f"--output {output} is the input; write another file")
-        if output.exists() and not args.overwrite:
-            raise FirthError(f"{output} is there already; give --overwrite to replace it")
     model = Answerer(args.model, args.dtype)
     threshold = model.threshold if args.null_threshold is None else args.null_threshold
-    lines, answered = [], []
-    for part, found in model.in_parts(questions, **_reading(args)):
-        text = "".join(
-            _line(part, n, one, threshold, args.nbest) for n, one in enumerate(found)
-        ).encode()
-        answered += found
-        if output:
-            lines.append(text)
-        else:
-            sys.stdout.buffer.write(text)
-            sys.stdout.buffer.flush()
-    if not output:
-        return
-    if output.suffix == ".json":
-        predicted = Predicted(questions.ids, answered, threshold)
-        paths = predicted.write(output, ranked=args.nbest is not None)
-    else:
-        write_bytes(output, b"".join(lines))
+    options, whole = _reading(args), bool(output) and output.suffix == ".json"
+    chosen = dict(whole=whole, threshold=threshold, nbest=args.nbest, dtype=args.dtype)
+    said = {"model": model.digest()} | options | chosen if output else {}
+    with opened(output, said, len(questions)) as (sink, bar):
+        sink.remaining(_said(questions))
+        for part, found in model.in_parts(questions, sink.rows, **options):
+            if whole:
+                lines = [to_line(one) for one in found]
+            else:
+                lines = [_line(part, n, one, threshold, args.nbest) for n, one in enumerate(found)]
+            sink.append("".join(lines).encode("utf-8", "surrogatepass"), [*_said(part)])
+            if bar:
+                bar.done(sink.rows, "questions")
         paths = [output]
-    print(f"{', '.join(map(str, paths))}: {len(questions):,} questions")
+
+        def write(lines: bytes):
+            answered = [from_line(line) for line in lines.splitlines()]
+            predicted = Predicted(questions.ids, answered, threshold)
+            paths[:] = predicted.write(output, ranked=args.nbest is not None)
+
+        sink.finish(write if whole else None)
+    if output:
+        print(f"{', '.join(map(str, paths))}: {len(questions):,} questions")
 
 
 def evaluate(args, parser, output: Path | None) -> None:
@@ -114,6 +111,12 @@ def evaluate(args, parser, output: Path | None) -> None:
     print(f"{questions.source}: {len(questions):,} questions, {some:,} with an answer{said}\n")
     for name, value in metrics.items():
         print(f"{name:<22} {value:.4f}")
+
+
+def _said(questions: Questions) -> Iterator[tuple[str, str, str]]:
+    """What tells the questions from others: their names, words and texts."""
+    contexts = (questions.contexts[n] for n in questions.context)
+    return zip(questions.ids, questions.texts, contexts, strict=True)
 
 
 def _reading(args) -> dict:

@@ -5,16 +5,13 @@ B rows of a batch, R rows, L length, N texts, C labels.
 
 import dataclasses
 import functools
-import hashlib
 import itertools
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from flax.traverse_util import flatten_dict
 from scipy.special import expit, softmax
 
 from firth import recipe
@@ -173,13 +170,8 @@ class Classifier:
 
     def digest(self) -> str:
         """A digest of everything in the model that decides its predictions."""
-        saved, tokenizer = self.encoder.saved, self.encoder.tokenizer
-        said = [saved.spec, self.labels, tokenizer.digest] + ["multilabel"] * self.multilabel
-        digest = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16)
-        for name, leaf in sorted(flatten_dict(saved.params, sep="/").items()):
-            digest.update(name.encode())
-            digest.update(np.ascontiguousarray(leaf))
-        return digest.hexdigest()
+        several = ["multilabel"] * self.multilabel
+        return self.encoder.saved.digest(self.labels, self.encoder.tokenizer.digest, *several)
 
     def _check_finite(self, outputs_NC: np.ndarray, names: Sequence[str]):
         if len(bad := np.flatnonzero(~np.isfinite(outputs_NC).all(1))):

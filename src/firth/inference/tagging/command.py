@@ -1,12 +1,11 @@
 """What `firth predict` and `firth evaluate` do where the model is a tagger."""
 
 import json
-import os
-import sys
 from pathlib import Path
 
 from firth.data.tagging.files import FORMATS, read_sentences
 from firth.errors import FirthError
+from firth.inference.predictions.output import opened
 from firth.inference.tagging.output import output_format, report, written
 from firth.inference.tagging.tagger import Tagger, check_labels, measure
 from firth.storage.local import write_bytes
@@ -51,24 +50,21 @@ def predict(args, parser, output: Path | None) -> None:
     """Tag the sentences of `args.input`; `output` is a checked place, None for standard output."""
     word, _, kind = check(args, parser)
     written_as = output_format(args.output)
-    if output:
-        if args.input != "-" and output.exists() and os.path.samefile(args.input, output):
-            raise FirthError(f"--output {output} is the input; write another file")
-        if output.exists() and not args.overwrite:
-            raise FirthError(f"{output} is there already; give --overwrite to replace it")
     tagger = Tagger(args.model, args.dtype)
     usual = tagger.columns[0]
     sentences = read_sentences(args.input, word, format=kind, tagged=False, usual=usual)
-    words, parts = sentences.split(sentences.words), []
-    for begin, tags in tagger.windows(sentences, batch_size=args.batch_size):
-        text = written(written_as, words[begin : begin + len(tags)], tags, tagger.labels)
-        if output:
-            parts.append(text)
-        else:
-            sys.stdout.buffer.write(text)
-            sys.stdout.buffer.flush()
+    words, size = sentences.split(sentences.words), args.batch_size
+    options = dict(output=written_as, batch_size=size, dtype=args.dtype)
+    said = {"model": tagger.digest()} | options if output else {}
+    with opened(output, said, len(words)) as (sink, bar):
+        sink.remaining(words)
+        for begin, tags in tagger.windows(sentences, batch_size=size, begin=sink.rows):
+            part = words[begin : begin + len(tags)]
+            sink.append(written(written_as, part, tags, tagger.labels), part)
+            if bar:
+                bar.done(sink.rows, "sentences")
+        sink.finish()
     if output:
-        write_bytes(output, b"".join(parts))
         print(f"{output}: {len(sentences):,} sentences, {len(sentences.words):,} words")
 
 

@@ -25,6 +25,7 @@ from firth.weights.description import NAME, read_description
 HEADS = ("crf", "tags")
 ARRAYS = ("tokens", "segments", "mask", "word_mask", "first", "begins", *EXTRAS)
 LENGTH = 128  # words of a row, where no recipe says
+WINDOW = 2048  # sentences at a time
 
 
 def is_tagger(source) -> bool:
@@ -77,6 +78,11 @@ class Tagger:
         # By the labels a CRF knows what may follow what.
         key = ("tags", head, constrain, tuple(self._present), tuple(saved.labels))
         self._run = self.encoder.program(key, lambda: bound(self.encoder.model, tags))
+        self._read = (*key, self.length, self._stride, self._whole)
+
+    def digest(self) -> str:
+        """A digest of everything that decides the tags."""
+        return self.encoder.saved.digest(self.encoder.tokenizer.digest, *self._read)
 
     def __call__(self, sentences: Sentences, batch_size: int = 32) -> list[list[str]]:
         """The tags of each sentence; entities in BIO."""
@@ -92,15 +98,15 @@ class Tagger:
         return sentences.split(named(columns, rows.words, self.labels))
 
     def windows(
-        self, sentences: Sentences, size: int = 2048, batch_size: int = 32
+        self, sentences: Sentences, batch_size: int = 32, begin: int = 0
     ) -> Iterator[tuple]:
-        """(number of the first sentence, tags of the sentences) of so many sentences at a time.
+        """(number of the first sentence, tags of the sentences) of WINDOW sentences at a time.
 
-        With document context at least so many, up to where a document ends.
+        With document context at least so many, up to where a document ends. `begin` is the first of
+        all, which begins a window.
         """
-        begin = 0
         while begin < len(sentences):
-            end = begin + size
+            end = begin + WINDOW
             if self._whole:
                 later = np.searchsorted(sentences.documents, end)
                 end = int(np.append(sentences.documents, len(sentences))[later])
