@@ -97,6 +97,16 @@ def test_a_long_text_is_cut_with_a_warning(labelled, caplog):
     assert "more than 9 tokens and were cut; max_length=40 keeps more; long" in caplog.text
 
 
+def test_the_first_text_without_a_token_is_named(labelled, caplog):
+    classifier, rows = Classifier(labelled.encoder), [Row("a.csv:2", {}, "fish")]
+    rows += [Row("a.csv:3", {}, ("cat", "\u200b")), Row("a.csv:4", {}, ""), Row("a.csv:5", {}, "")]
+    with caplog.at_level(logging.WARNING):
+        parts = list(predict_rows(classifier, rows, Reading(batch_size=1), batches=2))
+    assert sum(len(outputs_NC) for _, outputs_NC, _ in parts) == 4
+    (said,) = caplog.messages
+    assert said.startswith("a.csv:3: no token in a text; it is labelled all the same")
+
+
 def test_windows_are_averaged(labelled, scored, caplog):
     """Against the mean of the windows' own predictions, cut by hand: whole words are tokens."""
     words = LONG.split()  # 65 words, rows of 40: 38 words a window

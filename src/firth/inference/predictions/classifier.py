@@ -110,7 +110,7 @@ class Classifier:
             )
         self.encoder, self.source, self.labels = encoder, saved.source, labels
         self.multilabel = saved.multilabel and head == HEAD
-        self._outputs = outputs
+        self._outputs, self._named_bare = outputs, False
         trained = recipe.read(saved.source) if saved.layout == "workdir" else {}
         length = trained.get("data", {}).get("length") or encoder.max_length
         self.max_length = encoder.max_length
@@ -145,12 +145,16 @@ class Classifier:
 
         `names` are those of the texts in errors. Raises FirthError for no texts, a value that is no
         text, a `max_length` that the model or the texts do not allow, `packed` of a model that
-        cannot have it, and an output that is not finite.
+        cannot have it, and an output that is not finite. Warns of the first text without a token.
         """
         names = names or [f"text {i}" for i in range(len(texts))]
         rows, owners, cut = [], [], 0
         limit, encoded = reading.max_length or self.length, self._encode(texts, names)
         self._check_length(limit, max(map(len, encoded)))
+        bare = [name for name, ids in zip(names, encoded, strict=True) if not all(map(len, ids))]
+        if bare and not self._named_bare:
+            log.warning("%s: no token in a text; it is labelled all the same", bare[0])
+            self._named_bare = True
         for number, ids in enumerate(encoded):
             own, lost = reading.rows(self.encoder.template, ids, limit)
             rows += own
