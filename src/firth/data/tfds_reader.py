@@ -5,6 +5,7 @@ A missing dataset is downloaded only if the caller allows it.
 """
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 from firth.data.tensorflow import import_tensorflow
 from firth.errors import FirthError
 
+log = logging.getLogger(__name__)
 _NAME = re.compile(r"tfds:([^:]+(?::\d+\.\d+\.\d+)?):?(.*)")  # name[:version][:split]
 
 
@@ -60,6 +62,8 @@ def open_dataset(name: str, directory: str | None = None, download: str = "", ho
             f"tfds:{name} is not in {place}, and making it may need a download; run {command} "
             f"first, or allow it with {download}"
         )
+    wait = "where there is no network, TFDS tries for some minutes"
+    log.info("tfds:%s is not in %s; downloading it (%s)", name, place, wait)
     try:
         builder.download_and_prepare()
     except Exception as error:  # no network, no space, a licence to be agreed to: many kinds

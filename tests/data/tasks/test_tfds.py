@@ -183,8 +183,9 @@ def test_unknown_features(folder):
         load_split(task, "train", folder)
 
 
-def test_what_is_not_there_is_made_and_else_the_error_says_how(tmp_path):
-    """By builders that TFDS knows, of which one finds no network."""
+def test_what_is_not_there_is_made_and_else_the_error_says_how(tmp_path, caplog):
+    """By builders that TFDS knows, of which one finds no network. Both say what they begin."""
+    caplog.set_level("INFO", "firth")
     features = {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=["n", "p"])}
     rows = {"train": [dict(text="t", label="p")]}
     datasets.make_builder("MadeNow", features, rows, ("text", "label"), registered=True)
@@ -200,6 +201,8 @@ def test_what_is_not_there_is_made_and_else_the_error_says_how(tmp_path):
         get_task("tfds:made_far", directory=str(tmp_path))
     said = str(caught.value)
     assert f"could not be downloaded into {tmp_path} (no route to host); " in said
+    begun = [line for line in caplog.messages if "downloading it" in line]
+    assert [line.split()[0] for line in begun] == ["tfds:made_now", "tfds:made_far"]
     assert f"`tfds build made_far --data_dir {tmp_path}`" in said and "data.dir" in said
 
 
