@@ -195,6 +195,7 @@ def test_the_published_layout_holds_one_task(ended, tmp_path, capsys):
         (("data.train=animal.csv",), "a run has one task or several"),
         (("data.dev=new.csv",), "data.dev='new.csv': 'new.csv' names no task"),
         (("data.test=animal=",), "'animal' names no task; of several tasks expected NAME=FILE"),
+        (("data.dev=animal=a.csv,animal=b.csv",), "animal=b.csv': expected one file of a task"),
         (("data.dev=animals=new.csv",), "'animals' is none of the tasks with a file of their own"),
         (("unfreeze_epochs=1.0",), "unfreeze_epochs=1: a run of several tasks trains all"),
         (("data.packed=True",), "the texts of several tasks have rows of their own"),

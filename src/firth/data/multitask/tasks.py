@@ -79,7 +79,10 @@ def _files(data, split: str) -> dict[str, str]:
             f"data.{split}={data[split]!r}: {wrong[0]!r} names no task; of several tasks expected "
             "NAME=FILE,..."
         )
-    return {name: file for name, _, file in pairs}
+    found = {name: file for name, _, file in pairs}
+    if len(found) < len(pairs):
+        raise FirthError(f"data.{split}={data[split]!r}: expected one file of a task")
+    return found
 
 
 def _task(name: str, train: str, others: dict[str, str], data) -> Task:
