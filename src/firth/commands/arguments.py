@@ -304,14 +304,14 @@ def check_output(path: str, *inputs: str | None, option: str = "--output") -> Pa
     return output if named.is_symlink() else named
 
 
-def new_output(args) -> Path | None:
+def new_output(args, *inputs: str) -> Path | None:
     """The path of the file that `args.output` names, None for standard output.
 
     Raises FirthError as `check_output` does, and for a file that is there, without --overwrite.
     """
     if args.output == STREAM:
         return None
-    output = check_output(args.output, args.input)
+    output = check_output(args.output, *inputs)
     if output.exists() and not args.overwrite:
         raise FirthError(f"{output} is there already; give --overwrite to replace it")
     return output

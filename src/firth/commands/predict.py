@@ -41,12 +41,12 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
 
     if own := own_command(args.model):
-        own.predict(args, parser, new_output(args))
+        own.predict(args, parser, new_output(args, args.input))
         return 0
     refuse_candidates(args)
     reading = Reading(args.batch_size, args.max_length, args.long, args.stride, args.packed)
     rows = open_rows(args.model, args.input, args)
-    kind, output = output_format(args.output, rows), new_output(args)
+    kind, output = output_format(args.output, rows), new_output(args, args.input)
     classifier = load_classifier(args.model, args.dtype, rows.size, args.task)
     say_dtype(classifier.encoder)
     threshold = checked_threshold(classifier, args.threshold)

@@ -4,7 +4,7 @@ firth submit runs/cola runs/mnli ... --output submission.zip
 firth submit --check submission.zip
 """
 
-from firth.commands.arguments import Parser, add_dtype, add_reading, check_output
+from firth.commands.arguments import Parser, add_dtype, add_reading, new_output
 from firth.errors import FirthError
 
 
@@ -44,9 +44,7 @@ def main(argv: list[str]) -> int:
         raise FirthError("give models and --output FILE.zip, or --check FILE.zip")
     if not args.output.endswith(".zip"):
         raise FirthError(f"--output {args.output}: expected a .zip file")
-    output = check_output(args.output)
-    if output.exists() and not args.overwrite:
-        raise FirthError(f"{output} is there already; give --overwrite to replace it")
+    output = new_output(args)
 
     from firth.inference.predictions.reading import Reading
     from firth.inference.predictions.submit import CONSTANT, find_sources, submit

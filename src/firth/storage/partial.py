@@ -19,6 +19,7 @@ from firth.errors import FirthError
 from firth.storage.local import read_json, write_json
 
 Row = TypeVar("Row")
+Written = TypeVar("Written")
 log = logging.getLogger("firth")
 
 
@@ -47,7 +48,7 @@ class Stream:
             raise FirthError(f"the output cannot be written: {error.strerror or error}") from None
         self.rows, self.cut = self.rows + len(rows), self.cut + cut
 
-    def finish(self, write: None = None) -> None:
+    def finish(self) -> None:
         """Nothing is left to do."""
 
 
@@ -133,17 +134,24 @@ class Partial:
         except OSError as error:
             raise self._failed(error) from None
 
-    def finish(self, write: Callable[[bytes], object] | None = None) -> None:
-        """Give the file its name, or let `write` write OUTPUT from the bytes of all rows."""
+    def finish(self) -> Path:
+        """Give the file its name, OUTPUT, and return that."""
         try:
-            if write:
-                write(self.data.read_bytes())
-                self.data.unlink()
-            else:
-                os.replace(self.data, self.output)
+            os.replace(self.data, self.output)
             self.state.unlink()
         except OSError as error:
             raise self._failed(error) from None
+        return self.output
+
+    def finish_by(self, write: Callable[[bytes], Written]) -> Written:
+        """Let `write` write OUTPUT from the bytes of all rows; returns what it does."""
+        try:
+            written = write(self.data.read_bytes())
+            self.data.unlink()
+            self.state.unlink()
+        except OSError as error:
+            raise self._failed(error) from None
+        return written
 
     def __exit__(self, *error) -> None:
         self._file.close()

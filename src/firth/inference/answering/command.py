@@ -66,16 +66,14 @@ def predict(args, parser, output: Path | None) -> None:
             else:
                 lines = [_line(part, n, one, threshold, args.nbest) for n, one in enumerate(found)]
             sink.append("".join(lines).encode("utf-8", "surrogatepass"), [*_said(part)])
-            if bar:
-                bar.done(sink.rows, "questions")
-        paths = [output]
+            bar.done(sink.rows, "questions")
 
-        def write(lines: bytes):
+        def write(lines: bytes) -> list[Path]:
             answered = [from_line(line) for line in lines.splitlines()]
             predicted = Predicted(questions.ids, answered, threshold)
-            paths[:] = predicted.write(output, ranked=args.nbest is not None)
+            return predicted.write(output, ranked=args.nbest is not None)
 
-        sink.finish(write if whole else None)
+        paths = sink.finish_by(write) if whole else [sink.finish()]
     if output:
         print(f"{', '.join(map(str, paths))}: {len(questions):,} questions")
 

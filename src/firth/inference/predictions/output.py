@@ -20,13 +20,13 @@ from firth.storage.partial import Partial, Stream
 @contextlib.contextmanager
 def opened(
     output: Path | None, identity: dict, total: int | None
-) -> Iterator[tuple[Stream | Partial, Progress | None]]:
-    """The output of a command and the bar of `total` rows, if that is known.
+) -> Iterator[tuple[Stream | Partial, Progress]]:
+    """The output of a command and its bar, which is quiet where `total` rows are not known.
 
-    None is standard output, without a bar. Raises FirthError as `Partial`.
+    None is standard output, with a quiet bar. Raises FirthError as `Partial`.
     """
     if output is None:
-        yield Stream(sys.stdout.buffer), None
+        yield Stream(sys.stdout.buffer), Progress(total, 0, "predict", quiet=True)
         return
     with Partial(output, identity) as sink:
         bar = Progress(total, sink.rows, "predict", quiet=total is None)

@@ -61,8 +61,7 @@ def predict(args, parser, output: Path | None) -> None:
         for begin, tags in tagger.windows(sentences, batch_size=size, begin=sink.rows):
             part = words[begin : begin + len(tags)]
             sink.append(written(written_as, part, tags, tagger.labels), part)
-            if bar:
-                bar.done(sink.rows, "sentences")
+            bar.done(sink.rows, "sentences")
         sink.finish()
     if output:
         print(f"{output}: {len(sentences):,} sentences, {len(sentences.words):,} words")

@@ -76,8 +76,8 @@ def make_runs(
         full = {_full(name, fields): value for name, value in setting.items()}
         own = [f"--config.{name}={value}" for name, value in full.items() if name in fields]
         arguments = {name: value for name, value in full.items() if name not in fields}
-        _check_setting(recipe, arguments, [*overrides, *own], fields)
         given = _with_arguments(recipe, arguments)
+        _check_setting(given, arguments, [*overrides, *own], fields)
         # A comma would be read as the mean of two models, "A,B".
         cell = "_".join(f"{name}={value}" for name, value in setting.items()).replace("/", "_")
         if cell in cells:
@@ -129,13 +129,14 @@ def _with_arguments(recipe: str, arguments: dict[str, str]) -> str:
     return f"{recipe}{',' if ':' in recipe else ':'}{more}" if more else recipe
 
 
-def _check_setting(recipe: str, arguments: dict[str, str], overrides: Sequence[str], fields: dict):
+def _check_setting(given: str, arguments: dict[str, str], overrides: Sequence[str], fields: dict):
     """Raise FirthError for a setting that the recipe refuses, naming its arguments.
 
-    `overrides` are those of all runs and the fields of the setting.
+    `given` is the recipe with its arguments; `overrides` are those of all runs and the fields of
+    the setting.
     """
     try:
-        read_recipe(_with_arguments(recipe, arguments), overrides)
+        read_recipe(given, overrides)
     except FirthError as error:
         if not arguments:
             raise
