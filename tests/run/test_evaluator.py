@@ -224,6 +224,12 @@ def test_batches_of_another_size_measure_the_same(store):
     assert whole["mlm_perplexity"] == pytest.approx(np.exp(whole["mlm_loss"]))
 
 
+def test_products_are_those_of_the_training(store):
+    wide, params = measured(store, "bert.py:tiny,length=32")
+    narrow, _ = measured(store, "bert.py:tiny,length=32", params, product_dtype="bfloat16")
+    assert 1e-6 < abs(narrow["mlm_loss"] / wide["mlm_loss"] - 1) < 0.02
+
+
 def test_what_is_remembered_goes_on_from_batch_to_batch(store):
     """With room for all the text, reading it in rows of 16 is reading it at once."""
     path, one = "transformer_xl.py:tiny,length=16", {"eval.batch_size": 1}

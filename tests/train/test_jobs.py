@@ -100,6 +100,7 @@ def test_a_memory_is_divided_over_two_processes(store, tmp_path):
 
 @pytest.mark.nightly
 def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
+    """The two share a workdir at a URL, whose files process 0 alone has."""
     rng = np.random.default_rng(0)
     for split, rows in (("train", 24), ("dev", 13)):  # 13: no whole number of batches
         words = ("bad", "good")
@@ -118,9 +119,10 @@ def test_fine_tuning_measures_all_examples_on_two_processes(runs, tmp_path):
         *("--config.eval.batch_size=8", "--config.seeds=0,1", "--config.progress=False"),
     ]
     summaries = []
-    for count in (1, 2):
-        command = ["-m", "firth", "train", *argv, f"--workdir={tmp_path / str(count)}"]
-        for status, text in end(start_job(count, lambda _, command=command: command)):
+    for count, scheme in ((1, ""), (2, "file://")):
+        command = ["-m", "firth", "train", *argv, f"--workdir={scheme}{tmp_path / str(count)}"]
+        job = start_job(count, lambda _, command=command: command, tmp_path / "cache")
+        for status, text in end(job):
             assert status == 0, text
         summaries.append(json.loads((tmp_path / str(count) / "summary.json").read_text()))
     one, two = summaries

@@ -141,6 +141,22 @@ def test_a_run_that_died_at_its_end_measures_again(folder, first, tmp_path):
     assert json.loads((workdir / "goodput.json").read_text())["alive"] is None
 
 
+def test_seeds_are_summed_up_as_an_evaluation_of_each_measures_them(folder, tmp_path, capsys):
+    """Here the least accuracy chooses, so the checkpoint is not the newest."""
+    fields = ("seeds=0,1", "checkpoint.best_mode=min", "eval.every=2", "schedule.lr=1e-2")
+    train(folder, tmp_path, *(f"--config.{field}" for field in fields), epochs=3.0)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    steps = []
+    for seed in ("0", "1"):
+        run = tmp_path / f"seed-{seed}"
+        assert main(["evaluate", f"--workdir={run}"]) == 0
+        found = json.loads((run / "evaluation.json").read_text())
+        steps.append(found.pop("step"))
+        assert found == {name: entry["values"][seed] for name, entry in summary.items()}
+    assert min(steps) < 12
+    assert "test/accuracy" in capsys.readouterr().out
+
+
 def test_what_becomes_of_the_rate_is_said():
     """Warm-up over a tenth, then down to zero: after 100 of now 200 steps, 100 of 180 are left."""
     schedule = SimpleNamespace(name="xlnet_poly", lr=9e-5, warmup=0.1)

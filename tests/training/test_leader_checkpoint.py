@@ -10,7 +10,6 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import pytest
 from helpers.damage import files_of, flip
@@ -19,7 +18,6 @@ from helpers.states import assert_same_bytes, make_state, mesh, on
 
 from firth.distributed import job
 from firth.errors import FirthError
-from firth.run.seeds import train_seeds
 from firth.training.checkpoint import Checkpoints
 from firth.training.leader_checkpoint import LeaderCheckpoints, open_checkpoints
 from firth.training.remote_workdir import local_workdir
@@ -114,9 +112,6 @@ def test_only_a_local_copy_of_several_processes_has_one_writer(tmp_path, monkeyp
             place.mkdir(exist_ok=True)
             assert isinstance(open_checkpoints(place), LeaderCheckpoints)
         assert isinstance(open_checkpoints(tmp_path / "shared"), Checkpoints)
-        config = ml_collections.ConfigDict({"seeds": "0,1"})
-        with pytest.raises(FirthError, match=r"seeds=0,1 at a URL: .* give a --workdir that all"):
-            train_seeds(config, copy, None)
         monkeypatch.setattr(job, "number", lambda: 1)
         second = open_checkpoints(copy)
         assert second.checkpoints is None and second.steps() == [] and not second.overdue()

@@ -17,7 +17,7 @@ from firth.data.tasks.overview import figures
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.storage.local import write_text
-from firth.training.journal import read_journal
+from firth.training.journal import measured_at
 from firth.training.unfreezing.gradual import create_staged_schedule
 
 log = logging.getLogger("firth")
@@ -55,24 +55,12 @@ def already_finished(config, workdir: Path, end: int, steps: int, stopped: str) 
             "%s has stopped at step %s (%s): nothing is left to do",
             *(workdir, f"{end:,}", stopped),
         )
-        return _logged(workdir, end)
+        return measured_at(workdir, end)
     log.info(
         "%s has finished (%s=%s, step %s), so nothing is left to do; a larger --config.%s goes on",
         *(workdir, field, config[field], f"{end:,}", field),
     )
-    return _logged(workdir, end)
-
-
-def _logged(workdir: Path, step: int) -> dict[str, float]:
-    """The metrics of the evaluations after one step, as the journal has them."""
-    entries = [entry for entry in read_journal(workdir) if entry["step"] == step]
-    prefix = "eval/"
-    return {
-        name.removeprefix(prefix): value
-        for entry in entries
-        for name, value in entry.items()
-        if name.startswith(prefix)
-    }
+    return measured_at(workdir, end)
 
 
 def say_length(config, saves, start: int, run, before: int, bar) -> None:
@@ -122,7 +110,7 @@ def conclude(run, workdir: Path, evaluators, saves, state, shapes, journal, bar)
     if job.leads():
         constant = {name: dict(baseline.metrics) for name, baseline in run.baselines.items()}
         write_text(workdir / "baselines.json", json.dumps(constant, indent=2) + "\n")
-        measured = _logged(workdir, best) | results
+        measured = measured_at(workdir, best) | results
         for name, baseline in run.baselines.items():
             names = dict.fromkeys([*run.task.metrics, *baseline.metrics])
             found = {n: measured.get(f"{name}/{n}") for n in names}

@@ -32,6 +32,7 @@ from firth.models.model import bound
 from firth.run import bounds, counted, experiment
 from firth.run.labelled.scores import predictions_of
 from firth.run.logistic import training as logistic
+from firth.run.program import with_products
 from firth.run.recorded import remeasured
 from firth.storage.local import write_text
 from firth.storage.remote import is_url
@@ -72,6 +73,7 @@ class Heldout(Evaluator):
         objective, task = experiment.objective, experiment.task
         check_rows(config, mesh)
         model = with_options(experiment.model, config.eval.get("model", {}))
+        model = with_products(model, config)
         key = jax.random.key(EVALUATION_SEED, impl=config.rng)
 
         memory = config.eval.get("memory", 0)

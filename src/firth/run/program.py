@@ -111,6 +111,13 @@ def check_rows(config, mesh):
         )
 
 
+def with_products(model, config):
+    """The model, multiplying in `product_dtype`; FirthError for one that does not exist."""
+    if (dtype := config.product_dtype) not in PRODUCTS:
+        raise FirthError(f"product_dtype={dtype!r} is unknown; one of {', '.join(PRODUCTS)}")
+    return model.clone(products=dtype)
+
+
 def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()):
     """The train step: a pure function (state, batch) -> (state, metrics, squared norms).
 
@@ -123,9 +130,7 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     static = config.objective.get("static", False)
     policy, heeding = recovery.read_policy(config), plateau.create_policy(config)
     frozen = read_freezing(config, objective.frozen, fresh).mask
-    if (dtype := config.product_dtype) not in PRODUCTS:
-        raise FirthError(f"product_dtype={dtype!r} is unknown; one of {', '.join(PRODUCTS)}")
-    gradient = make_gradient(model.clone(products=dtype), objective, frozen, config)
+    gradient = make_gradient(with_products(model, config), objective, frozen, config)
     gradient = over_data(gradient, objective, frozen, config, mesh)
     optimizer = optax.with_extra_args_support(optimizer)
 

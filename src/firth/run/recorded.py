@@ -51,7 +51,7 @@ ALIKE = {
 LENGTH = ("epochs", "steps")
 
 # Fields of the evaluation of a finished run. They may differ from those of its training.
-MEASURING = ("eval", "data.heldout_store")
+MEASURING = ("eval", "data.heldout_store", "product_dtype")
 
 
 def record(config, workdir: Path):
@@ -100,6 +100,7 @@ def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict,
     `eval.length` exists in pretraining. Raises FirthError for another argument or field, or a value
     of another type.
     """
+    config = completed(config)
     known = {"data.heldout_store": ""} | ({} if "task" in config.data else {"eval.length": 0})
     known |= flatten(config.model, "eval.model.") | flatten(config)
     known = {name: value for name, value in known.items() if _among(name, MEASURING)}
@@ -114,7 +115,7 @@ def remeasured(config, arguments: list[str]) -> tuple[ml_collections.ConfigDict,
             changed[name] = like(known[name], text)
         except ValueError:
             raise FirthError(f"{item}: expected a value like {known[name]!r}") from None
-    return located(with_fields(completed(config), changed)), changed
+    return located(with_fields(config, changed)), changed
 
 
 def _goes_on(name: str, old, now) -> bool:

@@ -110,6 +110,22 @@ def read_journal(workdir) -> list[dict]:
     return [entry for _, entry in _whole_lines(path)]
 
 
+def measured_at(workdir, step: int) -> dict[str, float]:
+    """{"<set>/<metric>": value} of the evaluation after a step, and of what the end alone measures.
+
+    The test sets of a task are measured when a run ends, by its best checkpoint. Raises FirthError
+    if nothing is logged.
+    """
+    found = {}
+    for entry in read_journal(workdir):
+        for name, value in entry.items():
+            kind, _, metric = name.partition("/")
+            here = entry["step"] == step or not metric.startswith(("dev", "heldout"))
+            if kind == "eval" and here and isinstance(value, int | float):
+                found[metric] = float(value)
+    return found
+
+
 def _whole_lines(path: Path):
     """Pairs (line, entry) of a journal, without a line that a kill cut short."""
     for line in path.read_text().splitlines():

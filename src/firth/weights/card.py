@@ -11,7 +11,7 @@ from pathlib import Path
 from firth import recipe
 from firth.errors import FirthError
 from firth.models.model import parameter_count
-from firth.training.journal import read_journal
+from firth.training.journal import measured_at
 from firth.weights.config import architecture
 from firth.weights.packaged import ORIGINS
 from firth.weights.read import Saved
@@ -130,14 +130,7 @@ class _Run:
         """{"dev/accuracy": value} of the published step; test sets are measured at the end."""
         if not (self.folder / "metrics.jsonl").is_file():
             return {}
-        found = {}
-        for entry in read_journal(self.folder):
-            for name, value in entry.items():
-                split = name.removeprefix("eval/").partition("/")[0]
-                here = entry["step"] == self.step or not split.startswith(("dev", "heldout"))
-                if name.startswith("eval/") and here and isinstance(value, int | float):
-                    found[name.removeprefix("eval/")] = float(value)
-        return found
+        return measured_at(self.folder, self.step)
 
     def data(self) -> str:
         """What the run learned from, by name; folders of this machine stay out."""
