@@ -58,8 +58,12 @@ def read_pairs(paths: Sequence[str], only: str | None = None) -> list[Pair]:
         pairs of its paradigms then do not count (`Pair.counts`). "all" is no list.
 
     Raises FirthError, naming file and line, for a malformed row, for pairs of `only` that no file
-    has, and where no pair is left.
+    has, for a file that is named twice, and where no pair is left.
     """
+    places = [Path(path).resolve() for path in paths]
+    for path, place in zip(paths, places, strict=True):
+        if places.count(place) > 1:
+            raise FirthError(f"--pairs names {path} twice; expected each file once")
     wanted = None if only in (None, ALL) else _listed(only)
     found, numbers, pairs = set(), [], []
     for path in paths:
