@@ -146,13 +146,13 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
     clock.restored(start)
 
     # --------------------------------------------------- evaluation, logs, metrics, signals
-    evaluators = Evaluators(run, config, mesh)
+    bar = Progress(end, start, workdir.name, quiet=not config.progress)
+    stack.callback(bar.close)
+    evaluators = Evaluators(run, config, mesh, lambda text: bar.update(bar.step, text))
     journal = Journal(workdir, start)
     stack.callback(journal.close)
     main = [f"eval/{run.best}"] if run.best else []
     journal.describe(recipe.flatten(config), ["train/loss", *main])
-    bar = Progress(end, start, workdir.name, quiet=not config.progress)
-    stack.callback(bar.close)
     parameters = optim.named_leaves(program.state.params)
     guard = recovery.Guard(policy, parameters, rollbacks, journal, bar)
     meter = Meter(journal, bar, clock, meta["window"], every=config.log_every, last=end)
@@ -245,7 +245,7 @@ def _train(config, workdir: Path, *, stack, stop, clock, compiled, rollbacks) ->
             results = evaluate(done, state, evaluators.due(done, last=True))
     with clock.spent("checkpoint"):
         saves.wait()
-    stop.savable = False  # all is saved
+    stop.savable, stop.saved = False, True
     with clock.spent("evaluation"):
         tested = ending.conclude(
             run, workdir, evaluators, saves, state, program.state.parts(), journal, bar

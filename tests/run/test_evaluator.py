@@ -18,6 +18,7 @@ from scipy import stats
 from firth import recipe
 from firth.cli import main
 from firth.errors import FirthError
+from firth.progress import Progress
 from firth.run import evaluator, recorded
 from firth.run.evaluator import Evaluators, Heldout
 from firth.run.experiment import build
@@ -120,8 +121,10 @@ def test_a_task_is_measured_on_its_real_rows_in_file_order(task, mesh):
     run = build(config, over)
     assert run.task.labels == (tuple(sorted(LABELS)) if kind == "classification" else ())
     params = jax.device_put(run.initial, partition.shardings_of(run.initial, over))
-    evaluator = Heldout(run, config, over)
+    shown = []
+    evaluator = Evaluators(run, config, over, shown.append).heldout
     means, predictions = evaluator.measure(params, "dev")
+    assert shown == ["dev: batch 1 of 2", "dev: batch 2 of 2"]
     expected = logits["dev"]
     if kind == "regression":
         np.testing.assert_allclose(predictions, expected[:, 0], atol=1e-4)
@@ -147,7 +150,7 @@ def test_a_task_is_measured_on_its_real_rows_in_file_order(task, mesh):
     np.testing.assert_allclose(predictions, found, atol=1e-4)
 
 
-def test_the_command_writes_predictions_in_file_order(task, tmp_path, capsys):
+def test_the_command_writes_predictions_in_file_order(task, tmp_path, capsys, monkeypatch):
     kind, folder, changes, logits, labels = task
     config = config_of(folder, changes)
     run = build(config, partition.create_mesh(config.mesh))
@@ -159,7 +162,18 @@ def test_the_command_writes_predictions_in_file_order(task, tmp_path, capsys):
         state = TrainState.create(jax.device_put(params), optax.adam(1e-3))
         saves.save(step, state.replace(step=jnp.int32(step)), {}, {run.best: value})
     saves.close()
+    shown = []
+
+    def update(bar, step, text=""):
+        bar.step = step
+        shown.append((step, text))
+
+    monkeypatch.setattr(Progress, "update", update)
     assert main(["evaluate", "--workdir", str(tmp_path)]) == 0
+    texts = [
+        f"{split}: batch {n} of 2" if n else "" for split in ("dev", "test") for n in (1, 2, 0)
+    ]
+    assert shown == list(zip((0, 0, 1, 1, 1, 2), texts, strict=True))
     assert f"dev/{'pearson' if kind == 'regression' else 'accuracy'}" in capsys.readouterr().out
     for split, found in logits.items():
         head, *rows = (tmp_path / "predictions" / f"{split}.tsv").read_text().splitlines()

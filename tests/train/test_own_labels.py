@@ -4,7 +4,9 @@ import contextlib
 import csv
 import io
 import json
+import os
 import shutil
+import signal
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +15,8 @@ from helpers.labelled import NAMES, make_labelled
 from helpers.runs import assert_same_bytes, logged
 
 from firth.cli import main
+from firth.progress import Progress
+from firth.run import ending
 from firth.run.ending import say_length
 
 
@@ -139,6 +143,19 @@ def test_a_run_that_died_at_its_end_measures_again(folder, first, tmp_path):
     assert "test, best checkpoint" in train(folder, workdir)
     assert (workdir / "predictions" / "test.tsv").exists()
     assert json.loads((workdir / "goodput.json").read_text())["alive"] is None
+
+
+def test_sigterm_at_the_last_measurement_ends_at_once(folder, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(ending, "conclude", lambda *_: os.kill(os.getpid(), signal.SIGTERM) or {})
+        with pytest.raises(SystemExit) as ended:
+            train(folder, tmp_path)
+    assert ended.value.code == 143 and not (tmp_path / "predictions").exists()
+    shown = []
+    monkeypatch.setattr(Progress, "update", lambda self, step, text="": shown.append((step, text)))
+    assert "test, best checkpoint" in train(folder, tmp_path)
+    assert (4, "test: batch 1 of 1") in shown  # where a terminal shows a bar
+    assert (tmp_path / "predictions" / "test.tsv").exists()
 
 
 def test_seeds_are_summed_up_as_an_evaluation_of_each_measures_them(folder, tmp_path, capsys):

@@ -11,9 +11,11 @@ Its metrics are logged as `eval/blanks/...`.
 """
 
 import abc
+import contextlib
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import flax.linen as nn
@@ -29,6 +31,7 @@ from firth.data.tasks.metrics import score
 from firth.distributed import job
 from firth.errors import FirthError
 from firth.models.model import bound
+from firth.progress import Progress
 from firth.run import bounds, counted, experiment
 from firth.run.labelled.scores import predictions_of
 from firth.run.logistic import training as logistic
@@ -66,7 +69,13 @@ class Evaluator(abc.ABC):
 
 
 class Heldout(Evaluator):
-    """Measures parameters on every held-out set with labels, or any set in pretraining."""
+    """Measures parameters on every held-out set with labels, or any set in pretraining.
+
+    `show` is told of each batch.
+    """
+
+    def show(self, text: str) -> None:
+        """Nothing, unless `Evaluators` has put another function in its place."""
 
     def __init__(self, experiment, config, mesh, **options):
         super().__init__(experiment, config, mesh, **options)
@@ -117,7 +126,9 @@ class Heldout(Evaluator):
         """
         task, total, columns = self.experiment.task, {}, []
         carry = {} if task else self._fresh()
-        for batch in self.experiment.heldout[name]():
+        batches = self.experiment.passes.get(name)
+        of = f" of {batches:,}" if batches else ""
+        for number, batch in enumerate(self.experiment.heldout[name](), 1):
             on_device = partition.put_batch(batch, self.mesh)
             measured, outputs = self._pass(params, on_device | carry)
             total = pairs.add(total, jax.device_get(measured))
@@ -130,6 +141,7 @@ class Heldout(Evaluator):
                 labels = rows.get("labels", np.zeros(rows["weight"].shape))
                 real = rows["weight"] > 0
                 columns.append((rows["example"][real], rows["logits"][real], labels[real]))
+            self.show(f"{name}: batch {number:,}{of}")
         means = pairs.means(total)
         for term in ("mlm", "lm", "forward", "backward"):
             if f"{term}_loss" in means:
@@ -158,10 +170,11 @@ class Heldout(Evaluator):
 class Evaluators:
     """All evaluators of a run: its own, called "", and those of the recipe.
 
-    Raises FirthError for an unknown evaluator or option, and for a `plateau` without held-out text.
+    `show` is called with a short text after each batch of the run's own. Raises FirthError for an
+    unknown evaluator or option, and for a `plateau` without held-out text.
     """
 
-    def __init__(self, experiment, config, mesh):
+    def __init__(self, experiment, config, mesh, show: Callable[[str], None] | None = None):
         self.best = experiment.best
         if config.get("plateau") and not experiment.heldout:
             raise FirthError(
@@ -170,6 +183,7 @@ class Evaluators:
             )
         self.every = {"": experiment.evaluate_every}
         self.heldout = Heldout(experiment, config, mesh)
+        self.heldout.show = show or self.heldout.show
         self.evaluators: dict[str, Evaluator] = {"": self.heldout}
         for name, entry in config.get("evals", {}).items():
             options = dict(entry)
@@ -294,12 +308,16 @@ def evaluate(workdir: Path, step: int | None = None, changes=()) -> dict[str, fl
     saves = Checkpoints(workdir, **dict(config.checkpoint) | {"best": run.best}, read_only=True)
     step, params = saves.restore_params(step)
     params = jax.device_put(params, partition.shardings_of(params, mesh))
-    evaluators, results = Evaluators(run, config, mesh), {}
-    for name in run.heldout:
-        means, predictions = evaluators.heldout.measure(params, name)
-        results |= {f"{name}/{metric}": value for metric, value in means.items()}
-        if run.task and job.leads():
-            save_predictions(workdir, name, run.task, predictions)
+    bar = Progress(len(run.heldout), 0, "sets", quiet=not config.get("progress", True))
+    evaluators = Evaluators(run, config, mesh, lambda text: bar.update(bar.step, text))
+    results = {}
+    with contextlib.closing(bar):
+        for name in run.heldout:
+            means, predictions = evaluators.heldout.measure(params, name)
+            results |= {f"{name}/{metric}": value for metric, value in means.items()}
+            if run.task and job.leads():
+                save_predictions(workdir, name, run.task, predictions)
+            bar.update(bar.step + 1)
     results |= run.summary(results)
     state = TrainState(jnp.asarray(step), jnp.zeros((), jnp.int32), params, (), {}, {})
     added = [name for name in evaluators.evaluators if name]

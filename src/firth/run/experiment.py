@@ -57,7 +57,7 @@ class Experiment:
     from (nested, layers unrolled); it may be empty or partial. `overview` holds lines on a task's
     examples, to be read before training; `baselines` a constant prediction on each labelled set;
     `scorers` what measures each set of a task in `PARTS`; `groups` the part of each example of a
-    set that is also measured alone.
+    set that is also measured alone. `passes` are the batches of a pass over each set of a task.
     """
 
     model: Model
@@ -78,6 +78,7 @@ class Experiment:
     baselines: dict[str, Baseline] = dataclasses.field(default_factory=dict)
     scorers: dict[str, Callable] = dataclasses.field(default_factory=dict)
     groups: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    passes: dict[str, int] = dataclasses.field(default_factory=dict)
     summary: Callable[[dict], dict] = lambda results: {}
 
     @property
@@ -241,17 +242,18 @@ def _finetuning(config, initial, own, multiple: int) -> Experiment:
 
 def _of_rows(config, task: Task, rows: dict, first_dev: str, own: dict) -> tuple[dict, int]:
     """(the parts of an experiment that the rows of each split decide, steps of an epoch)."""
-    train, best = rows["train"], config.checkpoint.best
+    train, best, size = rows["train"], config.checkpoint.best, config.eval.batch_size
+    heldout = {split: view for split, view in rows.items() if split != "train"}
     per_epoch = train.steps_per_epoch(config.batch_size)
     return dict(
         task=task,
         steps=_steps(config, train),
         batch=lambda step: train.batch(step, config.batch_size, **own),
         heldout={
-            split: functools.partial(rows[split].sequential, config.eval.batch_size, **own)
-            for split in rows
-            if split != "train"
+            split: functools.partial(view.sequential, size, **own)
+            for split, view in heldout.items()
         },
+        passes={split: view.steps_per_epoch(size) for split, view in heldout.items()},
         evaluate_every=config.eval.every or max(round(config.eval.epochs * per_epoch), 1),
         best=f"{first_dev}/{task.main_metric}" if best == "task" else best,
     ), per_epoch

@@ -26,12 +26,13 @@ class Stop(threading.Event):
     """Set when the run should save and end.
 
     status: the exit status then. savable: whether this process has done a step, so that there is
-    something to save; the loop sets it.
+    something to save; saved: whether the last step is saved, and only a measurement is left. The
+    loop sets both.
     """
 
     def __init__(self):
         super().__init__()
-        self.status, self.savable = TERMINATED, False
+        self.status, self.savable, self.saved = TERMINATED, False, False
 
     def __str__(self):
         return "Ctrl-C" if self.status == INTERRUPTED else "SIGTERM"
@@ -73,9 +74,19 @@ def catch_interrupts() -> Iterator[Stop]:
 
 
 def catch_sigterm(stop: Stop, stack: contextlib.ExitStack) -> None:
-    """Let SIGTERM set the `Stop` until the stack unwinds (a handler needs the main thread)."""
+    """Let SIGTERM set the `Stop` until the stack unwinds (a handler needs the main thread).
+
+    Where all is saved, it ends the process at once instead: a last measurement may take an hour.
+    """
+
+    def terminate(*_):
+        if stop.saved:
+            sys.stderr.write("stopped by SIGTERM, all is saved; the same command measures again\n")
+            raise SystemExit(TERMINATED)
+        stop.set()
+
     if threading.current_thread() is threading.main_thread():
-        previous = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        previous = signal.signal(signal.SIGTERM, terminate)
         stack.callback(signal.signal, signal.SIGTERM, previous)
 
 
