@@ -71,7 +71,10 @@ def test_they_are_those_of_the_whole_body(name, mask):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in BODIES if "scanned" not in name])
+UNROLLED = [name for name in BODIES if "scanned" not in name]
+
+
+@pytest.mark.parametrize("name", with_each_change(("bert", "albert", "modernbert"), UNROLLED))
 def test_in_training_every_dropout_is_that_of_the_whole_body(name):
     """At all places, where both draw as many random bits."""
     fields = BODIES[name] | dict(dropout=0.3, attention_dropout=0.2, remat="full")
