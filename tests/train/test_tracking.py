@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 import pytest
-from helpers.cases import nightly
+from helpers.cases import nightly, with_each_change
 from helpers.published.bert import make_bert
 from helpers.published.families import SHAPES, make_model
 
@@ -119,7 +119,7 @@ PAIRS = {"bert": "nsp", "albert": "sop"}
 CAUSAL = ("gpt", "gpt2")
 
 
-@pytest.mark.parametrize("family", [nightly("gpt"), "gpt2"])
+@pytest.mark.parametrize("family", with_each_change(("gpt2",), CAUSAL))
 def test_causal_language_modelling_tracks_pytorch(torch, tmp_path, family):
     theirs = make_model(tmp_path / "m", family, next(iter(SHAPES[family])))
     saved = read_model(tmp_path / "m")
