@@ -1,5 +1,7 @@
 """One step of training alone: its gradient, its accumulation, its keys and what it leaves alone."""
 
+import re
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -124,6 +126,14 @@ def test_the_step_lowers_from_shapes_alone(parts):
     shapes = jax.eval_shape(lambda: (state, batch))
     text = jax.jit(step).lower(*shapes).as_text()
     assert "func.func public @main" in text
+
+
+def test_a_step_copies_no_parameter_and_no_moment(parts):
+    """It writes the new ones over the old ones; a copy would take as long as the update."""
+    step, state, batch = step_of(parts)
+    text = jax.jit(step, donate_argnums=0).lower(state, batch).compile().as_text()
+    assert re.search(r"%state_opt_state[\w.]*__mu__", text), "what the moments are called"
+    assert not re.findall(r" copy\(%state_(?:params|opt_state)[\w.]*kernel[\w.]*\)", text)
 
 
 def test_masks_change_with_the_step_and_the_seed(parts):

@@ -26,6 +26,8 @@ def test_adagrad_is_torchs_without_epsilon(initial):
     other = torch.optim.Adagrad([theirs], 0.2, initial_accumulator_value=initial, eps=0.0)
     for _ in range(6):
         grad = rng.normal(size=start.shape).astype(np.float32)
+        skipped = optimizer.update({"w": jnp.asarray(grad)}, state, own, counts=False)[1]
+        assert jax.tree.all(jax.tree.map(np.array_equal, skipped, state))
         updates, state = optimizer.update({"w": jnp.asarray(grad)}, state, own)
         own = optax.apply_updates(own, jax.tree.map(lambda u: -0.2 * u, updates))
         theirs.grad = torch.tensor(grad)

@@ -159,19 +159,21 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
         rate = schedule(state.step) * heeding.factor(state.plateau)
         grads, old_params, trained = scatter(grads), scatter(state.params), scatter(trained)
         squares = jnp.stack([jnp.sum(jnp.square(g)) for g in jax.tree.leaves(grads)])
-        updates, opt_state = optimizer.update(grads, state.opt_state, trained, step=state.step)
+        finite, spike, losses = recovery.check_loss(state.losses, loss, squares, policy.deviations)
+        counts = finite & ~spike
+        updates, opt_state = optimizer.update(
+            grads, state.opt_state, trained, step=state.step, counts=counts
+        )
         trained = optax.apply_updates(trained, jax.tree.map(lambda u: -rate * u, updates))
         trained = follow(trained, old_params, measured.pop(STATISTICS))
         params, own = heeding.after_step(state.plateau, old_params, trained)
 
-        finite, spike, losses = recovery.check_loss(state.losses, loss, squares, policy.deviations)
-        counts = finite & ~spike
-        new = (params, opt_state, carry[0] if carry else {}, own)
+        new = (params, carry[0] if carry else {}, own)
         # A skipped step empties the memory: the next batch does not continue the text before it.
         empty = objective.carry(model, len(batch["mask"]))
-        old = (old_params, state.opt_state, empty, state.plateau)
+        old = (old_params, empty, state.plateau)
         chosen = jax.tree.map(lambda new, old: jnp.where(counts, new, old), new, old)
-        chosen = scatter(chosen[0]), *chosen[1:]
+        chosen = scatter(chosen[0]), opt_state, *chosen[1:]
         state = TrainState(state.step + 1, state.skipped + ~counts, *chosen, losses)
         measured |= {
             "loss": (loss, jnp.ones(())),

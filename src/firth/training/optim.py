@@ -1,7 +1,8 @@
 """Optimisers and learning-rate schedules, each as in the paper's code.
 
 An optimiser here is an optax transformation that returns the *direction* of descent. The step
-multiplies it by the schedule's rate, so the logged rate is the applied one.
+multiplies it by the schedule's rate, so the logged rate is the applied one. Where the argument
+`counts` of `update`, bool [], is False, the state stays as it was, and the direction means nothing.
 """
 
 import re
@@ -150,7 +151,7 @@ FIELDS = {"adamw": MOMENTS, "lamb": MOMENTS, "adagrad": ("initial_accumulator",)
 
 def create_optimizer(
     spec, frozen: tuple[str, ...] = (), fresh: tuple[str, ...] = ()
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """Build the chain (L2,) clip, Adam, decoupled decay, (LAMB's trust ratio), per-path multiplier.
 
     `spec` holds: `name` ("adamw", "lamb", "adagrad", or "sgd", whose direction is the gradient),
@@ -212,7 +213,7 @@ def create_optimizer(
         _check_matches(spec, named_leaves(params))
         return chain.init(params)
 
-    return chain._replace(init=init)
+    return optax.with_extra_args_support(chain)._replace(init=init)
 
 
 def _check_expressions(spec):
@@ -281,17 +282,21 @@ def scale_by_adam(b1: float, b2: float, eps: float, bias_correction: bool):
         mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))  # donated separately
         return optax.ScaleByAdamState(jnp.zeros([], jnp.int32), mu, nu)
 
-    def update(grads, state, params=None):
-        del params
-        mu = jax.tree.map(lambda g, m: b1 * m + (1 - b1) * g, grads, state.mu)
-        nu = jax.tree.map(lambda g, v: b2 * v + (1 - b2) * g * g, grads, state.nu)
+    def update(grads, state, params=None, *, counts=True, **more):
+        del params, more
+        # If the moments were chosen after they are read, a CPU would copy all the old ones first.
+        mu = jax.tree.map(lambda g, m: jnp.where(counts, b1 * m + (1 - b1) * g, m), grads, state.mu)
+        nu = jax.tree.map(
+            lambda g, v: jnp.where(counts, b2 * v + (1 - b2) * g * g, v), grads, state.nu
+        )
         count = state.count + 1
         c1 = 1 - b1**count if bias_correction else 1.0
         c2 = 1 - b2**count if bias_correction else 1.0
         updates = jax.tree.map(lambda m, v: (m / c1) / (jnp.sqrt(v / c2) + eps), mu, nu)
+        count = jnp.where(counts, count, state.count)
         return updates, optax.ScaleByAdamState(count, mu, nu)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def scale_by_adagrad(initial: float):
@@ -304,9 +309,11 @@ def scale_by_adagrad(initial: float):
     def init(params):
         return optax.ScaleByRssState(jax.tree.map(lambda p: jnp.full_like(p, initial), params))
 
-    def update(grads, state, params=None):
-        del params
-        sums = jax.tree.map(lambda g, s: s + g * g, grads, state.sum_of_squares)
+    def update(grads, state, params=None, *, counts=True, **more):
+        del params, more
+        sums = jax.tree.map(
+            lambda g, s: jnp.where(counts, s + g * g, s), grads, state.sum_of_squares
+        )
         updates = jax.tree.map(
             lambda g, s: g / jnp.sqrt(jnp.where(s > 0, s, 1.0)),
             grads,
@@ -314,7 +321,7 @@ def scale_by_adagrad(initial: float):
         )
         return updates, optax.ScaleByRssState(sums)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def scale_by_trust_ratio():

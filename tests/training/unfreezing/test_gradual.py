@@ -62,12 +62,16 @@ def test_a_stage_is_a_run_of_its_own_over_what_it_trains():
     params = tree(rng)
     optimizer = gradual.by_stages(optim.create_optimizer(ConfigDict(SPEC)), BEGINS)
     state, expected = optimizer.init(params), None
-    update = jax.jit(lambda g, s, p, n: optimizer.update(g, s, p, step=n))
+    update = jax.jit(
+        lambda g, s, p, n, counts=True: optimizer.update(g, s, p, step=n, counts=counts)
+    )
     for step in range(12):
         if step in BEGINS:
             expected = Adam()
         stage = BEGINS.index(max(b for b in BEGINS if b <= step))
         grads = tree(rng)
+        skipped = update(grads, state, params, step, jnp.array(False))[1]
+        assert jax.tree.all(jax.tree.map(np.array_equal, skipped, state)), step
         updates, state = update(grads, state, params, step)
         moving = [name for name, level in LEVELS.items() if level <= stage]
         directions = expected.direction(

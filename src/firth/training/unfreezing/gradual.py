@@ -53,15 +53,16 @@ class Staged(NamedTuple):
 def by_stages(optimizer: optax.GradientTransformation, begins: tuple[int, ...]):
     """The optimiser for parameters that begin to move one level at a time (see `depths`).
 
-    `update` needs `step`, the number of updates done. Parameters below the stage's level have no
-    gradient, so that they count in no norm and leave the moments at zero, and no update.
+    `update` needs `step`, the number of updates done, and takes `counts` as in `optim`. Parameters
+    below the stage's level have no gradient, so that they count in no norm and leave the moments at
+    zero, and no update.
     """
 
     def init(params):
         return Staged(jnp.zeros([], jnp.int32), optimizer.init(params))
 
-    def update(updates, state, params, *, step):
-        stage = stage_of(begins, step)
+    def update(updates, state, params, *, step, counts=True):
+        stage = jnp.where(counts, stage_of(begins, step), state.stage)
         begun = stage != state.stage
         inner = jax.tree.map(
             lambda fresh, old: jnp.where(begun, fresh, old), optimizer.init(params), state.inner
@@ -71,7 +72,7 @@ def by_stages(optimizer: optax.GradientTransformation, begins: tuple[int, ...]):
         def moving(tree):
             return jax.tree.map(lambda x, level: jnp.where(level <= stage, x, 0), tree, levels)
 
-        updates, inner = optimizer.update(moving(updates), inner, params)
+        updates, inner = optimizer.update(moving(updates), inner, params, counts=counts)
         return moving(updates), Staged(stage, inner)
 
     return optax.GradientTransformationExtraArgs(init, update)
