@@ -23,13 +23,13 @@ MINILM = dict(
 )
 
 
-def step(recipe: str, batch: int, length: int, vocab: int):
-    """One step of a recipe on fixed tokens, compiled by its first call."""
+def step(recipe: str, batch: int, length: int, vocab: int, dtype: str = "float32"):
+    """One step of a recipe on fixed tokens, compiled by its first call; dtype is of products."""
     from firth.objectives.finetune import Finetune
 
     if recipe != "minilm":
         config, spec, objective = described(recipe, length, vocab)
-        config.accumulate = 1
+        config.accumulate, config.product_dtype = 1, dtype
         return step_of(config, spec, objective, rows_of(batch, length, vocab))
     import numpy as np
 
@@ -37,7 +37,7 @@ def step(recipe: str, batch: int, length: int, vocab: int):
     names = ("tokens", "segments", "mask")
     rows = {name: value for name, value in rows_of(batch, length, vocab).items() if name in names}
     rows |= dict(weight=np.ones(batch, np.float32), labels=np.arange(batch, dtype=np.int32) % 2)
-    config.accumulate = 1
+    config.accumulate, config.product_dtype = 1, dtype
     return step_of(config, MINILM | dict(vocab_size=vocab), Finetune(), rows)
 
 

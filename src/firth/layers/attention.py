@@ -75,7 +75,7 @@ def _attend_forward(scores_BHLM, v_BMHK, keep_BHLM, scale: float):
     if keep_BHLM is not None:
         signed_BHLM = jnp.where(keep_BHLM, signed_BHLM, -signed_BHLM)
     kept_BHLM = jnp.maximum(signed_BHLM, 0)
-    # Straight to BLHK the product of a CPU takes three times as long.
+    # Straight to BLHK, einsum swaps the operands, and a CPU takes up to three times as long.
     out_BLHK = jnp.einsum("BHLM,BMHK->BHLK", kept_BHLM, v_BMHK).swapaxes(1, 2)
     out_BLHK *= jnp.asarray(scale, v_BMHK.dtype)
     signed_BHLM, out_BLHK = checkpoint_name((signed_BHLM, out_BLHK), RESIDUALS)
@@ -87,13 +87,13 @@ def _attend_backward(scale: float, residuals, dout_BLHK):
     mean_BLH = (dout_BLHK.astype(jnp.float32) * out_BLHK).sum(-1)
     mean_BHL1 = mean_BLH.swapaxes(1, 2)[..., None]
     dout_BLHK *= jnp.asarray(scale, dout_BLHK.dtype)
-    dv_BHMK = jnp.einsum("BHLM,BLHK->BHMK", jnp.maximum(signed_BHLM, 0), dout_BLHK)
+    dv_BMHK = jnp.einsum("BHLM,BLHK->BMHK", jnp.maximum(signed_BHLM, 0), dout_BLHK)
     dkept_BHLM = jnp.einsum(
         "BLHK,BMHK->BHLM", dout_BLHK, v_BMHK, preferred_element_type=jnp.float32
     )
     signed_BHLM = signed_BHLM.astype(jnp.float32)
     dscores_BHLM = signed_BHLM * jnp.where(signed_BHLM > 0, dkept_BHLM - mean_BHL1, mean_BHL1)
-    return dscores_BHLM, dv_BHMK.swapaxes(1, 2), None
+    return dscores_BHLM, dv_BMHK, None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
