@@ -198,18 +198,19 @@ def test_sigterm_to_one_of_two_saves_on_both(store, runs, tmp_path, who):
     assert same_bytes(runs[2], tmp_path) and logged(runs[2]) == logged(tmp_path)
 
 
-def test_a_kill_of_one_of_four_ends_all_and_the_restart_ends_the_same(store, runs, tmp_path):
+@pytest.mark.parametrize("count", [2, nightly(4)])
+def test_a_kill_of_one_ends_all_and_the_restart_ends_the_same(store, runs, tmp_path, count):
     """Every start is ended by a kill after one more checkpoint at most, then all start again."""
     rng, kills, wanted, slowest = random.Random(0), 0, int(os.environ.get("FIRTH_KILLS", 1)), 0.0
     while kills < wanted:
         if newest_step(tmp_path) >= STEPS - 4:
-            assert same_bytes_so_far(runs[4], tmp_path)
+            assert same_bytes_so_far(runs[count], tmp_path)
             shutil.rmtree(tmp_path)  # and once more from the beginning
         tmp_path.mkdir(exist_ok=True)
-        job, newest = start_training(4, store, tmp_path), newest_step(tmp_path)
+        job, newest = start_training(count, store, tmp_path), newest_step(tmp_path)
         until(lambda newest=newest: newest_step(tmp_path) > newest, job)
         time.sleep(rng.random())
-        who = kills % 4
+        who = kills % count
         assert job[who].poll() is None, job[who].communicate()
         job[who].kill()
         began = time.monotonic()
@@ -222,9 +223,9 @@ def test_a_kill_of_one_of_four_ends_all_and_the_restart_ends_the_same(store, run
         kills += 1
     print(f"{kills} kills; the slowest end of the others: {slowest:.1f} s")
     assert slowest < 60
-    for status, text in end(start_training(4, store, tmp_path)):
+    for status, text in end(start_training(count, store, tmp_path)):
         assert status == 0, text
-    assert same_bytes(runs[4], tmp_path) and logged(runs[4]) == logged(tmp_path)
+    assert same_bytes(runs[count], tmp_path) and logged(runs[count]) == logged(tmp_path)
 
 
 def same_bytes_so_far(whole, workdir) -> bool:
