@@ -37,7 +37,10 @@ def test_every_run_has_a_recipe(script, args):
             config = recipe.with_fields(recipe.read_recipe(argument), fields)
             frozen = config.model.get("features") or config.optimizer.freeze
             assert bool(frozen) == (way == "frozen"), name
-            assert config.schedule.lr == {"tuned": 1e-4}.get(way, config.schedule.lr)
+            tuned = 5e-5 if name == "sst2" else 1e-4
+            assert config.schedule.lr == {"tuned": tuned}.get(way, config.schedule.lr)
+    epochs = [script.recipe_of(args, "sst2", way, 0)[1]["epochs"] for way in script.WAYS]
+    assert epochs == [5.0, 2.0]
     assert script.recipe_of(args, "codah", "tuned", 3)[1]["data.dir"] == "d/codah/fold_3"
     assert (
         recipe.read_recipe(script.recipe_of(args, "ner", "tuned", 0)[0]).data.context == "document"
