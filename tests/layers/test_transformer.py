@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from scipy.special import erf
 
 from firth.layers.attention import mask_to_bias
 from firth.layers.dropout import Dropout
-from firth.layers.transformer import REMAT_POLICIES, Stack, layer_norm
+from firth.layers.transformer import REMAT_POLICIES, Stack, gelu, layer_norm
 from firth.models.bert import Config
 from firth.models.model import to_layout
 
@@ -141,6 +142,20 @@ def test_equals_float64(case, activation, scan):
     np.testing.assert_allclose(hidden, expected_hidden, atol=2e-5)
     np.testing.assert_allclose(probs, expected_probs, atol=2e-6)
     np.testing.assert_array_equal(last, hidden[-1])
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 2e-7), ("bfloat16", 2.0**-8)])
+def test_gelu_and_its_slope_are_those_of_float64(dtype, rounding):
+    """In bfloat16 only what goes in and out is rounded."""
+    x = jnp.linspace(-9, 9, 4001).astype(dtype)
+    wide = np.asarray(x, np.float64)
+    share = (1 + erf(wide / math.sqrt(2))) / 2
+    slope = share + wide * np.exp(-(wide**2) / 2) / math.sqrt(2 * math.pi)
+    found, vjp = jax.vjp(gelu, x)
+    assert found.dtype == dtype
+    (found_slope,) = vjp(jnp.ones_like(x))
+    for one, expected in ((found, wide * share), (found_slope, slope)):
+        np.testing.assert_allclose(np.asarray(one, np.float64), expected, rtol=rounding, atol=1e-6)
 
 
 def test_scan_equals_loop_in_values_and_gradients(case, value_and_gradient):

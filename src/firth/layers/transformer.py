@@ -5,6 +5,7 @@ B batch, L length, P places, D model width, N layers, H heads.
 
 import functools
 import logging
+import math
 
 import flax.linen as nn
 import jax
@@ -17,8 +18,33 @@ from firth.layers.attention import RESIDUALS, MultiHeadAttention, check_cudnn, g
 from firth.layers.dropout import Dropout
 
 log = logging.getLogger("firth")
+
+
+@jax.custom_jvp
+def gelu(x):
+    """x times the normal distribution's share below x (Hendrycks and Gimpel 2016), with x's dtype.
+
+    It takes `erf` in float32, as PyTorch does; jax.nn.gelu takes `erfc`, which costs a CPU four
+    times as much. The backward pass keeps one array, the slope.
+    """
+    return _gelu_and_slope(x)[0]
+
+
+@gelu.defjvp
+def _gelu_jvp(primals, tangents):
+    y, slope = _gelu_and_slope(*primals)
+    return y, slope * tangents[0]
+
+
+def _gelu_and_slope(x):
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    share = 0.5 * (1 + jax.lax.erf(wide * math.sqrt(0.5)))
+    density = jnp.exp(-0.5 * wide * wide) * math.sqrt(0.5 / math.pi)
+    return (wide * share).astype(x.dtype), (share + wide * density).astype(x.dtype)
+
+
 ACTIVATIONS = {
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu": gelu,
     "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
