@@ -132,7 +132,6 @@ def make_step(model, objective, optimizer, schedule, config, mesh=None, fresh=()
     frozen = read_freezing(config, objective.frozen, fresh).mask
     gradient = make_gradient(with_products(model, config), objective, frozen, config)
     gradient = over_data(gradient, objective, frozen, config, mesh)
-    optimizer = optax.with_extra_args_support(optimizer)
 
     def scatter(tree):
         """Shard parameters or gradients as the moments: under ZeRO-1, over `data` as well."""
