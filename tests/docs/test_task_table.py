@@ -35,6 +35,7 @@ def test_every_run_has_a_recipe(script, args):
             assert not any("{" in str(value) for value in fields.values()), name
             fields = {k: str(v) if isinstance(v, Path) else v for k, v in fields.items()}
             config = recipe.with_fields(recipe.read_recipe(argument), fields)
+            assert config.batch_size % config.accumulate == 0, name
             frozen = config.model.get("features") or config.optimizer.freeze
             assert bool(frozen) == (way == "frozen"), name
             tuned = 5e-5 if name == "sst2" else 1e-4
