@@ -65,7 +65,7 @@ def load(
     Args:
       source: a published directory, a Firth directory, a workdir, "hf:org/name" or "minilm".
       dtype: of the computation, "float32" (default) or "bfloat16"; on a CPU bfloat16 is that of the
-        products with parameters alone.
+        products with parameters alone, whose rounded copies stay in memory beside them.
       heads: compute the logits of all heads (True), of none (False), or of the named ones.
       task: of a model of several tasks, the one whose head is the classifier.
 
@@ -101,7 +101,7 @@ class Encoder:
         self.model = saved.model(heads, dtype=whole).clone(products=products)
         parts = [name for name in ("encoder", *heads) if name in saved.params]
         self.params = jax.device_put({name: saved.params[name] for name in parts})
-        self._programs = {}
+        self._programs, self._narrow = {}, {} if products == "bfloat16" else None
 
     def __repr__(self):
         spec, config = self.saved.spec, self.model.encoder.config
@@ -119,7 +119,8 @@ class Encoder:
         `key` is hashable. Its text names all that the function depends on, beside the model.
         """
         if key not in self._programs:
-            self._programs[key] = Program(make(), identity(self.model, self.params, key))
+            known = identity(self.model, self.params, key)
+            self._programs[key] = Program(make(), known, self._narrow)
         return self._programs[key]
 
     @functools.cached_property
@@ -377,10 +378,9 @@ class Encoder:
             )
         if ids.shape[1] > self.max_length:
             raise FirthError(f"L={ids.shape[1]}, but the model has {self.max_length} positions")
-        for name, array, size in (
-            ("tokens", ids, self.saved.spec["vocab_size"]),
-            ("segments", segments, max(self.model.encoder.config.type_vocab_size, 1)),
-        ):
+        kinds = max(self.model.encoder.config.type_vocab_size, 1)
+        sizes = ("tokens", ids, self.saved.spec["vocab_size"]), ("segments", segments, kinds)
+        for name, array, size in sizes:
             if not np.issubdtype(array.dtype, np.integer):
                 raise FirthError(f"{name} are {array.dtype}, expected integers")
             if array.min() < 0 or array.max() >= size:

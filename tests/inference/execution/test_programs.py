@@ -45,9 +45,9 @@ def own_cache(tmp_path, monkeypatch):
     compilation_cache.reset_cache()
 
 
-def encode(model):
+def encode(model, dtype="float32"):
     """(vectors, programs that were compiled, programs from disk) of an encoder loaded anew."""
-    encoder = firth.load(model)
+    encoder = firth.load(model, dtype=dtype)
     vectors = encoder.encode(TEXTS)
     (one,) = encoder._programs.values()
     return vectors, one.made, one.read
@@ -76,6 +76,14 @@ def test_a_kept_program_is_for_this_model_and_code(model, own_cache, tmp_path, m
     monkeypatch.setattr(program, "_code", lambda: "other sources")
     assert encode(model)[1:] == (1, 0)
     monkeypatch.undo()
+
+
+def test_what_a_kept_program_expects_to_be_rounded_is_kept_with_it(model, own_cache):
+    first, *counts = encode(model, "bfloat16")
+    again, *others = encode(model, "bfloat16")
+    assert (counts, others) == ([1, 0], [0, 1])
+    np.testing.assert_array_equal(again, first)
+    assert encode(model)[1:] == (1, 0)
 
 
 def test_models_of_the_same_shapes_have_programs_of_their_own(own_cache, tmp_path):

@@ -1,14 +1,15 @@
 """Compiled programs in the user's cache, a file each: the next process need not compile them.
 
-A file holds the SHA-256 of the rest, which is JAX's form of a compiled program. It is written to
-another name first and renamed, so processes may share the folder and end at any time. A file that
-is damaged, or that JAX cannot load, counts as absent.
+A file holds the SHA-256 of the rest, which is JAX's form of a compiled program and what is rounded
+for it. It is written to another name first and renamed, so processes may share the folder and end
+at any time. A file that is damaged, or that JAX cannot load, counts as absent.
 """
 
 import contextlib
 import hashlib
 import os
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 from jax.experimental import serialize_executable
@@ -25,8 +26,8 @@ def folder() -> Path:
     return cache_root() / "compiled"
 
 
-def read(key: str, devices: list):
-    """The program of a key, ready to call on these devices, or None."""
+def read(key: str, devices: list) -> tuple | None:
+    """(program, its roundings) of a key, ready to call on these devices, or None."""
     path = folder() / key
     try:
         data = path.read_bytes()
@@ -35,20 +36,19 @@ def read(key: str, devices: list):
     if hashlib.sha256(data[DIGEST:]).digest() != data[:DIGEST]:
         return None
     try:
-        program = serialize_executable.deserialize_and_load(
-            *pickle.loads(data[DIGEST:]), execution_devices=devices
-        )
+        form, roundings = pickle.loads(data[DIGEST:])
+        program = serialize_executable.deserialize_and_load(*form, execution_devices=devices)
     except Exception:  # whatever JAX or the device's runtime raises: compile it again
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # used now
-    return program
+    return program, roundings
 
 
-def write(key: str, program) -> None:
+def write(key: str, program, roundings: Sequence) -> None:
     """Keep a program, if the platform can and the folder can be written."""
     try:
-        payload = pickle.dumps(serialize_executable.serialize(program))
+        payload = pickle.dumps((serialize_executable.serialize(program), roundings))
     except Exception:  # a platform whose programs cannot be serialised
         return
     with contextlib.suppress(OSError):

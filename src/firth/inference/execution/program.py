@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +14,7 @@ import jaxlib
 from jax.experimental.compilation_cache import compilation_cache
 
 from firth.inference.execution import kept
+from firth.inference.execution.rounded import Rounding, rounded, split
 
 COMPILERS = "XLA_FLAGS", "LIBTPU_INIT_ARGS"  # variables that change what is compiled
 
@@ -24,10 +25,13 @@ class Program:
     A compiled program is read from disk where an earlier process kept it. Nothing is traced then.
     """
 
-    def __init__(self, function: Callable, identity: str | None):
-        """`identity` names all that the function depends on; None keeps its programs off disk."""
-        self._jitted = jax.jit(function)
-        self._identity = identity
+    def __init__(self, function: Callable, identity: str | None, narrow: dict | None = None):
+        """
+        identity: names all that the function depends on; None keeps its programs off disk.
+        narrow: of a function that multiplies in bfloat16, where its rounded parameters are kept
+          for the calls that follow; programs with the same parameters may share it.
+        """
+        self._function, self._identity, self._narrow = function, identity, narrow
         self._compiled = {}
         self.read = self.made = 0  # programs from disk, and those that were compiled
 
@@ -36,9 +40,23 @@ class Program:
         shapes = tuple((x.shape, x.dtype) for x in arrays)
         if shapes not in self._compiled:
             self._compiled[shapes] = self._compile(params, arrays, shapes)
-        return self._compiled[shapes](params, *arrays)
+        compiled, roundings = self._compiled[shapes]
+        return compiled(params, self._rounded(params, roundings), *arrays)
 
-    def _compile(self, params, arrays, shapes):
+    def _rounded(self, params, roundings: Sequence[Rounding]) -> list:
+        """The values of the roundings, each computed once for an array."""
+        leaves, values = jax.tree.leaves(params) if roundings else [], []
+        for rounding in roundings:
+            leaf = leaves[rounding.leaf]
+            of, value = self._narrow.get(rounding, (None, None))
+            if of is not leaf:
+                value = rounded(leaf, rounding.axes)
+                self._narrow[rounding] = leaf, value
+            values.append(value)
+        return values
+
+    def _compile(self, params, arrays, shapes) -> tuple:
+        """(compiled program, what it expects to be rounded)."""
         key = None
         # JAX's own cache, where the user has set one, serves instead.
         if self._identity and not jax.config.jax_compilation_cache_dir:
@@ -49,11 +67,15 @@ class Program:
             # A program out of JAX's cache lacks its functions when it is written once more, and JAX
             # goes on using a folder that is no longer set.
             compilation_cache.reset_cache()
-        compiled = self._jitted.lower(params, *arrays).compile()
+        roundings, function = (), lambda params, _, *arrays: self._function(params, *arrays)
+        if self._narrow is not None:
+            roundings, function = split(self._function, params, arrays)
+        values = self._rounded(params, roundings)
+        compiled = jax.jit(function).lower(params, values, *arrays).compile()
         self.made += 1
         if key:
-            kept.write(key, compiled)
-        return compiled
+            kept.write(key, compiled, roundings)
+        return compiled, roundings
 
 
 def _devices(params) -> list:
