@@ -32,7 +32,8 @@ def split(function: Callable, params, arrays) -> tuple[tuple[Rounding, ...], Cal
     """What `function(params, *arrays)` rounds, and a function that does the rest.
 
     Returns (roundings, rest): `rest(params, values, *arrays)` is the function's value, with the
-    values of `roundings` in their order. Shapes may stand for arrays.
+    values of `roundings` in their order. Shapes may stand for arrays. What is rounded within a
+    loop, or in a function that is compiled by itself, stays there.
     """
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(params, *arrays)
     jaxpr, count = closed.jaxpr, len(jax.tree.leaves(params))
