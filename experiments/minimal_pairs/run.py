@@ -77,6 +77,13 @@ def firth(*argv) -> None:
     subprocess.run([sys.executable, "-m", "firth", *map(str, argv)], check=True)
 
 
+def make_text(data: Path, work: Path) -> None:
+    """Write the ten million words and their counts, unless they are there."""
+    if not (work / "text.jsonl").exists():
+        counts = text.write(data, work / "text.jsonl")
+        (work / "counts.json").write_text(json.dumps(counts) + "\n")
+
+
 def prepare(work: Path, kind: str) -> Path:
     """The store of a kind of tokenizer, made once."""
     store = work / f"store-{kind}"
@@ -112,7 +119,7 @@ def train(name: str, work: Path, store: Path, epochs: float | None, dtype: str) 
     return {"steps": steps, "dtype": dtype}
 
 
-def untrained(directory: Path, tokenizer: Path) -> None:
+def untrained(directory: Path, tokenizer: Path, seed: int = 0) -> None:
     """Write a body with the initial values of its family, its masked head and the tokenizer."""
     import jax
     import numpy as np
@@ -121,7 +128,8 @@ def untrained(directory: Path, tokenizer: Path) -> None:
     from firth.weights.read import Saved
     from firth.weights.write import write_firth
 
-    made = create(UNTRAINED, ("mlm",)).init(jax.random.key(0), np.zeros((1, 4), int))["params"]
+    key = jax.random.key(seed)
+    made = create(UNTRAINED, ("mlm",)).init(key, np.zeros((1, 4), int))["params"]
     params = jax.tree.map(np.asarray, jax.device_get(made))
     saved = Saved(
         UNTRAINED, ("mlm",), 2, None, False, params, directory, "firth", tokenizer_path=tokenizer
@@ -153,9 +161,7 @@ def main():
         parser.error(f"--epochs: expected more than 0 and at most {MOST_EPOCHS}")
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     work = args.work.resolve()
-    if not (work / "text.jsonl").exists():
-        counts = text.write(args.data, work / "text.jsonl")
-        (work / "counts.json").write_text(json.dumps(counts) + "\n")
+    make_text(args.data, work)
     for name in args.models:
         model = MODELS[name]
         store = prepare(work, model.tokenizer)
