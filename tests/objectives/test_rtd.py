@@ -69,8 +69,7 @@ def clean():
 def made(objective, body=None, seed=0):
     """(model, parameters scaled up so that the generator has opinions)."""
     model = create_model(body or spec(), objective)
-    tokens = jnp.zeros((1, L), jnp.int32)
-    params = initial(model, tokens, seed=seed)
+    params = initial(model, jnp.zeros((1, L), jnp.int32), seed=seed)
     return model, jax.tree.map(lambda leaf: 8 * leaf if leaf.ndim > 1 else leaf, params)
 
 
@@ -181,12 +180,15 @@ def test_masks_and_samples_have_keys_of_their_own(clean, monkeypatch):
 
 @pytest.mark.parametrize(
     ("sharing", "variant"),
-    [("embeddings", variant) for variant in VARIANTS] + [("none", "electra"), ("all", "electra")],
+    with_each_change(
+        [("embeddings", "electra"), ("embeddings", "all_tokens"), ("all", "electra")],
+        [("embeddings", variant) for variant in VARIANTS]
+        + [("none", "electra"), ("all", "electra")],
+    ),
 )
 def test_gradients_reach_what_they_should_and_nothing_else(clean, variant, sharing):
-    size = {} if sharing == "all" else dict(width=0.5)
-    size = dict(width=1.0) if sharing == "all" else size
-    objective = ReplacedTokens(MASKED, variant=variant, sharing=sharing, **size)
+    width = 1.0 if sharing == "all" else 0.5
+    objective = ReplacedTokens(MASKED, variant=variant, sharing=sharing, width=width)
     model, params = made(objective)
     batch = jit(objective.corrupt)(clean, jax.random.key(0))
     losses = bound(model, lambda m, b: objective.losses(m, b, train=False)[0])
@@ -219,8 +221,7 @@ def test_the_model_sees_the_original_nowhere_but_where_it_stands(clean):
     objective = ReplacedTokens(MASKED)
     model, params = made(objective)
     batch = jit(objective.corrupt)(clean, jax.random.key(0))
-    P = batch["positions"].shape[1]
-    certain = 1e3 * jax.nn.one_hot(jnp.full((B, P), 7), V)  # whatever it is, 7 is drawn
+    certain = 1e3 * jax.nn.one_hot(jnp.full_like(batch["positions"], 7), V)  # 7 is drawn
     hidden_from = batch | {"original": jnp.where(batch["tokens"] == 4, 9, batch["original"])}
     logits = jit(bound(model, lambda m, t, s, k: m.head("rtd")(m.encoder(t, s, k).last)))
     seen, other = (
