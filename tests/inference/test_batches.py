@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from firth.inference.batching import computed, padded_length, repeat_first, token_batches
+from firth.inference.batching import padded_length, repeat_first, token_batches
 
 LONGEST, TOKENS = 512, 1024
 
@@ -62,16 +62,3 @@ def test_a_batch_is_filled_with_its_first_row():
     filled = repeat_first([np.array([[1, 2], [3, 4]]), np.array([True, False])], 4)
     assert filled[0].tolist() == [[1, 2], [3, 4], [1, 2], [1, 2]]
     assert filled[1].tolist() == [True, False, True, True]
-
-
-def test_the_host_reads_a_few_batches_behind():
-    started = []
-
-    def source():
-        for i in range(6):
-            started.append(i)
-            yield i, np.array(i)
-
-    behind = [len(started) - 1 - what for what, _ in computed(source())]
-    assert behind == [2, 2, 2, 2, 1, 0]
-    assert [int(value) for _, value in computed((i, np.array(i)) for i in range(3))] == [0, 1, 2]

@@ -1,7 +1,6 @@
 """Batches of few shapes, because each shape is compiled once."""
 
-import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -10,7 +9,6 @@ import numpy as np
 ROW = 32  # tokens of a row, where a number of rows says how large batches are
 ACCELERATOR_ROW = 512  # the same on a GPU or TPU, whose cores take more to fill
 STEP = 4  # row lengths are multiples of this
-AHEAD = 2  # batches that the device computes while the host waits for the one before them
 FEWER = 4  # a batch that is not full has a quarter of the rows, a quarter of those, and so on
 
 
@@ -67,18 +65,3 @@ def repeat_first(arrays, rows: int) -> list[np.ndarray]:
     """Pad a batch to a number of rows with copies of the first."""
     fill = rows - len(arrays[0])
     return [np.concatenate([x, np.repeat(x[:1], fill, axis=0)]) for x in arrays]
-
-
-def computed(started: Iterable[tuple]) -> Iterator[tuple]:
-    """(what, array) of each pair in turn as (what, numpy array), a few pairs behind its source.
-
-    So the device computes the next arrays while the host waits for one and reads it.
-    """
-    waiting = collections.deque()
-    for what, array in started:
-        waiting.append((what, array))
-        if len(waiting) > AHEAD:
-            what, array = waiting.popleft()
-            yield what, np.asarray(array)
-    for what, array in waiting:
-        yield what, np.asarray(array)

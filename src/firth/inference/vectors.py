@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.inference.batching import batch_tokens, computed, repeat_first, token_batches
+from firth.inference.batching import batch_tokens, repeat_first, token_batches
+from firth.inference.execution.ahead import computed
 from firth.inference.inputs import Text
 from firth.models.model import bound, last_real
 
@@ -117,14 +118,13 @@ def _vectors(encoder, lines, pooling, batch_size, max_length) -> Iterator[Vector
         )
         sizes = [len(ids) for ids, _ in tokenised]
 
-        def start(batch, tokenised=tokenised):
+        def prepare(batch, tokenised=tokenised):
             ids, *rest = encoder.pad([tokenised[i] for i in batch.members], batch.length)
-            arrays = repeat_first((encoder.inputs(ids), *rest), batch.rows)
-            return batch.members, select(encoder.params, *arrays)
+            return batch.members, repeat_first((encoder.inputs(ids), *rest), batch.rows)
 
         found = [None] * len(tokenised)
         batches = token_batches(sizes, batch_tokens(batch_size), encoder.max_length)
-        for members, values in computed(map(start, batches)):
+        for members, values in computed(select, encoder.params, map(prepare, batches)):
             for i, vector in zip(members, values, strict=False):
                 found[i] = vector[: sizes[i]] if every_token else vector
         yield from map(Vector, texts, (ids for ids, _ in tokenised), found)

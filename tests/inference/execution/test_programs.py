@@ -13,6 +13,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import firth
 from firth.data.tagging.files import read_sentences
 from firth.inference.execution import kept, program
+from firth.inference.execution.ahead import computed
 from firth.inference.tagging.tagger import Tagger
 from firth.inference.vectors import Pooling, _selector
 from firth.models.model import create
@@ -95,6 +96,14 @@ def test_models_of_the_same_shapes_have_programs_of_their_own(own_cache, tmp_pat
         vectors[activation], *counts = encode(directory)
         assert counts == [1, 0]
     assert np.abs(vectors["gelu"] - vectors["relu"]).max() > 1e-3
+
+
+def test_threads_compile_a_shape_once(model):
+    encoder = firth.load(model)
+    doubled = encoder.program("doubled", lambda: lambda params, x: 2 * x)
+    prepared = ((i, (np.full(3, i, np.float32),)) for i in range(6))
+    found = [value[0] for _, value in computed(doubled, encoder.params, prepared)]
+    assert found == [0, 2, 4, 6, 8, 10] and doubled.made == 1
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "another program"])

@@ -12,6 +12,7 @@ from firth.data.answering.files import Questions
 from firth.data.answering.windows import AnswerBuckets, in_windows
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder, load
+from firth.inference.execution.ahead import computed
 from firth.models.model import bound, family, longest
 from firth.objectives.answer import Answer
 from firth.training.journal import read_journal
@@ -88,12 +89,12 @@ class Answerer:
             question_length=self.question_length,
             roles=family(self.encoder.saved.spec["family"]).SPECIAL_TOKENS,
         )
-        started, logits = [], [None] * len(windows)
-        for batch in AnswerBuckets(windows).sequential(batch_size):
-            arrays = (batch[name] for name in ARRAYS)
-            started.append((batch, self._run(self.encoder.params, *arrays)))
-        for batch, logits_BL2 in started:  # the device computes ahead of the host
-            found_BL2 = np.asarray(logits_BL2)
+        logits = [None] * len(windows)
+        prepared = (
+            (batch, [batch[name] for name in ARRAYS])
+            for batch in AnswerBuckets(windows).sequential(batch_size)
+        )
+        for batch, found_BL2 in computed(self._run, self.encoder.params, prepared):
             for row in np.flatnonzero(batch["weight"]):
                 logits[batch["example"][row]] = found_BL2[row]
         return decode(questions, windows, logits, longest=self.longest, best=best)

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.inference.batching import ROW, computed, repeat_first, token_batches
+from firth.inference.batching import ROW, repeat_first, token_batches
 from firth.inference.characters.elmo import ElmoEncoder
+from firth.inference.execution.ahead import computed
 from firth.models.elmo.bilm import DIRECTIONS
 from firth.models.model import bound
 from firth.objectives.losses import log_loss
@@ -47,7 +48,7 @@ def score_both_ways(
     filled = [i for i, ids in enumerate(texts) if len(ids)]
     program = softmax.program(("score", HEAD), lambda: bound(softmax.model, _predict))
 
-    def start(batch):
+    def prepare(batch):
         chosen = [filled[member] for member in batch.members]
         read_B2L = np.zeros((len(chosen), 2, batch.length), np.int64)
         targets_B2L = np.zeros(read_B2L.shape, np.int32)
@@ -59,10 +60,10 @@ def score_both_ways(
                 targets_B2L[row, way, :size] = words
         e_B2LP = softmax.inputs(read_B2L.reshape(-1, batch.length))
         arrays = e_B2LP.reshape(*read_B2L.shape, -1), targets_B2L
-        return chosen, program(softmax.params, *repeat_first(arrays, batch.rows))
+        return chosen, repeat_first(arrays, batch.rows)
 
     batches = token_batches([len(texts[i]) for i in filled], batch_size * ROW, softmax.max_length)
-    for chosen, found_B2L in computed(map(start, batches)):
+    for chosen, found_B2L in computed(program, softmax.params, map(prepare, batches)):
         for i, (ahead, back) in zip(chosen, found_B2L, strict=False):
             size = len(texts[i])
             scores[i][:] = (ahead[:size] + back[:size][::-1]) / 2

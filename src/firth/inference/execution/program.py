@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import platform
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
@@ -32,16 +33,21 @@ class Program:
           for the calls that follow; programs with the same parameters may share it.
         """
         self._function, self._identity, self._narrow = function, identity, narrow
-        self._compiled = {}
+        self._compiled, self._lock = {}, threading.Lock()
         self.read = self.made = 0  # programs from disk, and those that were compiled
 
     def __call__(self, params, *arrays):
-        """The function's value; the parameters must have the same shapes in every call."""
+        """The function's value; the parameters must have the same shapes in every call.
+
+        Several threads may call it.
+        """
         shapes = tuple((x.shape, x.dtype) for x in arrays)
-        if shapes not in self._compiled:
-            self._compiled[shapes] = self._compile(params, arrays, shapes)
-        compiled, roundings = self._compiled[shapes]
-        return compiled(params, self._rounded(params, roundings), *arrays)
+        with self._lock:
+            if shapes not in self._compiled:
+                self._compiled[shapes] = self._compile(params, arrays, shapes)
+            compiled, roundings = self._compiled[shapes]
+            values = self._rounded(params, roundings)
+        return compiled(params, values, *arrays)
 
     def _rounded(self, params, roundings: Sequence[Rounding]) -> list:
         """The values of the roundings, each computed once for an array."""

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from firth.inference.batching import ROW, computed, repeat_first, token_batches
+from firth.inference.batching import ROW, repeat_first, token_batches
 from firth.inference.encoder import Encoder
+from firth.inference.execution.ahead import computed
 from firth.inference.language.row_scores import Row
 from firth.models.model import bound
 
@@ -59,15 +60,15 @@ def masked_scores(
     values_UK = np.zeros(targets_UK.shape, np.float32)
     program = encoder.program(("score", "pseudo"), lambda: _predictor(encoder))
 
-    def start(batch):
+    def prepare(batch):
         some = batch.members
         tokenised = [(tokens[i], len(tokens[i])) for i in some]
         arrays = (*encoder.pad(tokenised, batch.length), places_U[some], targets_UK[some])
-        return some, program(encoder.params, *repeat_first(arrays, batch.rows))
+        return some, repeat_first(arrays, batch.rows)
 
     sizes = list(map(len, tokens))
     batches = token_batches(sizes, batch_size * ROW, encoder.max_length, STEP)
-    for some, values_BK in computed(map(start, batches)):
+    for some, values_BK in computed(program, encoder.params, map(prepare, batches)):
         values_UK[some] = values_BK[: len(some)]
     scores, before = [np.zeros(0, np.float32)] * len(rows), 0
     for part in parts:

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from firth.errors import FirthError
-from firth.inference.batching import ROW, computed, repeat_first, token_batches
+from firth.inference.batching import ROW, repeat_first, token_batches
 from firth.inference.encoder import Encoder
+from firth.inference.execution.ahead import computed
 from firth.models.model import bound
 from firth.objectives.clm import next_word_losses
 from firth.objectives.losses import log_loss
@@ -81,7 +82,7 @@ def row_scores(encoder: Encoder, kind: str, rows: list[Row], batch_size: int) ->
     filled = [n for n, row in enumerate(rows) if row.ids]
     program = encoder.program(("score", kind), lambda: _predictor(encoder, kind))
 
-    def start(batch):
+    def prepare(batch):
         numbers = [filled[i] for i in batch.members]
         some = [rows[n] for n in numbers]
         tokenised = [(np.array(row.tokens, np.int32), len(row.tokens)) for row in some]
@@ -89,12 +90,11 @@ def row_scores(encoder: Encoder, kind: str, rows: list[Row], batch_size: int) ->
         targets_BL = np.zeros_like(tokens_BL)
         for line, row in enumerate(some):
             targets_BL[line, row.places] = row.ids
-        arrays = repeat_first((tokens_BL, mask_BL, targets_BL), batch.rows)
-        return numbers, program(encoder.params, *arrays)
+        return numbers, repeat_first((tokens_BL, mask_BL, targets_BL), batch.rows)
 
     sizes = [len(rows[n].tokens) for n in filled]
     batches = token_batches(sizes, batch_size * ROW, encoder.max_length)
-    for numbers, values_BL in computed(map(start, batches)):
+    for numbers, values_BL in computed(program, encoder.params, map(prepare, batches)):
         for number, values_L in zip(numbers, values_BL, strict=False):
             scores[number][:] = values_L[rows[number].places]
     return scores

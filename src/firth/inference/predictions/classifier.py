@@ -21,6 +21,7 @@ from firth.data.tasks.buckets import Tokenised, starts_of
 from firth.data.tasks.rows import Row
 from firth.errors import FirthError
 from firth.inference.batching import batch_tokens, pad_rows
+from firth.inference.execution.ahead import computed
 from firth.inference.inputs import Text
 from firth.inference.predictions.reading import Reading
 from firth.models.model import bound, family
@@ -202,14 +203,15 @@ class Classifier:
     def _run(self, rows: list, batch_size: int) -> np.ndarray:
         """The logits float64 [R, C] of rows; those of similar length share a batch."""
         order = sorted(range(len(rows)), key=lambda i: len(rows[i][0]))
-        started = []
-        for begin in range(0, len(order), batch_size):
+
+        def prepare(begin):
             chosen = order[begin : begin + batch_size]
-            batch = pad_rows(self.encoder.pad([rows[i] for i in chosen]), batch_size)
-            started.append((chosen, self._logits(self.encoder.params, *batch)))
+            return chosen, pad_rows(self.encoder.pad([rows[i] for i in chosen]), batch_size)
+
         logits_RC = np.zeros((len(rows), self._outputs))
-        for chosen, logits_BC in started:  # the device computes ahead of the host
-            logits_RC[chosen] = np.asarray(logits_BC)[: len(chosen)]
+        prepared = map(prepare, range(0, len(order), batch_size))
+        for chosen, logits_BC in computed(self._logits, self.encoder.params, prepared):
+            logits_RC[chosen] = logits_BC[: len(chosen)]
         return logits_RC
 
     def _run_packed(self, limit: int, rows: list, batch_size: int) -> np.ndarray:
@@ -225,14 +227,14 @@ class Classifier:
             texts=limit // template.size(1),
             rows=lambda size: max(batch_tokens(size) // limit, 1),
         )
-        started, apply = [], self._packed()
-        for batch in view.sequential(batch_size):
-            arrays = (batch[name] for name in ("tokens", "segments", "text", "weight"))
-            started.append((batch, apply(self.encoder.params, *arrays)))
         logits_RC = np.zeros((len(rows), self._outputs))
-        for batch, logits_BTC in started:
+        prepared = (
+            (batch, [batch[name] for name in ("tokens", "segments", "text", "weight")])
+            for batch in view.sequential(batch_size)
+        )
+        for batch, logits_BTC in computed(self._packed(), self.encoder.params, prepared):
             real_BT = batch["weight"] > 0
-            logits_RC[batch["example"][real_BT]] = np.asarray(logits_BTC)[real_BT]
+            logits_RC[batch["example"][real_BT]] = logits_BTC[real_BT]
         return logits_RC
 
 
