@@ -137,13 +137,17 @@ def untrained(directory: Path, tokenizer: Path, seed: int = 0) -> None:
     write_firth(directory, saved)
 
 
+def judged(model: Path, output: Path, *options: str) -> dict:
+    """What `firth evaluate` writes of one model with these options."""
+    firth("evaluate", f"--models={model}", *options, f"--output={output}")
+    return next(iter(json.loads(output.read_text()).values()))
+
+
 def evaluate(name: str, which: str, work: Path, blimp: Path, options: list[str]) -> dict:
     """The shares of a model on a set: of all pairs, of phenomena and of paradigms."""
-    output = work / f"{name}-{which}.json"
     given = [option.format(blimp) for option in SETS[which]]
-    models = f"--models={work / (MODELS[name].of or name)}"
-    firth("evaluate", models, *given, *options, f"--output={output}")
-    return next(iter(json.loads(output.read_text()).values()))
+    body, output = work / (MODELS[name].of or name), work / f"{name}-{which}.json"
+    return judged(body, output, *given, *options)
 
 
 def main():

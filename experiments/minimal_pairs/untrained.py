@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from measured import measure_once, read_results
-from run import SETS, firth, make_text, prepare, untrained
+from run import SETS, judged, make_text, prepare, untrained
 
 RESULTS = Path(__file__).with_name("untrained.jsonl")
 FILTERED = "babylm_filtered_pair_ids.json.gz"
@@ -35,13 +35,12 @@ def choose(blimp: Path, every: int, path: Path) -> Path:
 
 def judge(seed: int, work: Path, blimp: Path, chosen: Path, dtype: str) -> dict:
     """The tally over all chosen pairs of a body with the initial values of a seed."""
-    body, output = work / f"untrained-{seed}", work / f"untrained-{seed}.json"
+    body = work / f"untrained-{seed}"
     if not body.exists():
         untrained(body, work / "tokenizer-wordpiece", seed)
     pairs = SETS["blimp"][0].format(blimp)
-    options = [f"--only={chosen}", f"--dtype={dtype}", f"--output={output}"]
-    firth("evaluate", f"--models={body}", pairs, *options)
-    return next(iter(json.loads(output.read_text()).values()))["total"]
+    options = [f"--only={chosen}", f"--dtype={dtype}"]
+    return judged(body, body.with_suffix(".json"), pairs, *options)["total"]
 
 
 def main():

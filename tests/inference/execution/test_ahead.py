@@ -39,9 +39,8 @@ def test_a_cpu_computes_two_at_a_time():
         both.wait()  # for the other one
         return i
 
-    assert [value for _, value in computed(program, None, ((i, (i,)) for i in range(6)))] == [
-        *range(6)
-    ]
+    found = [value for _, value in computed(program, None, ((i, (i,)) for i in range(6)))]
+    assert found == [*range(6)]
     assert len(threads) == 2 and not any(thread.is_alive() for thread in threads)
 
 
@@ -49,7 +48,11 @@ def test_others_are_started_where_they_are_read(monkeypatch):
     """An accelerator computes while its caller goes on; a thread would bring nothing."""
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     threads = set()
-    program = lambda _, i: threads.add(threading.current_thread()) or i  # noqa: E731
+
+    def program(_, i):
+        threads.add(threading.current_thread())
+        return i
+
     list(computed(program, None, ((i, (i,)) for i in range(3))))
     assert threads == {threading.current_thread()}
 

@@ -12,7 +12,7 @@ from firth.data.answering.files import Questions
 from firth.data.answering.windows import AnswerBuckets, in_windows
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder, load
-from firth.inference.execution.ahead import computed
+from firth.inference.execution.ahead import computed, of_view
 from firth.models.model import bound, family, longest
 from firth.objectives.answer import Answer
 from firth.training.journal import read_journal
@@ -90,10 +90,7 @@ class Answerer:
             roles=family(self.encoder.saved.spec["family"]).SPECIAL_TOKENS,
         )
         logits = [None] * len(windows)
-        prepared = (
-            (batch, [batch[name] for name in ARRAYS])
-            for batch in AnswerBuckets(windows).sequential(batch_size)
-        )
+        prepared = of_view(AnswerBuckets(windows), ARRAYS, batch_size)
         for batch, found_BL2 in computed(self._run, self.encoder.params, prepared):
             for row in np.flatnonzero(batch["weight"]):
                 logits[batch["example"][row]] = found_BL2[row]

@@ -11,6 +11,7 @@ import numpy as np
 
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder
+from firth.inference.execution.ahead import computed
 from firth.models.elmo.words import check_characters, read, word_batches
 from firth.models.model import bound
 from firth.tokenizers.open_words import OpenWords
@@ -77,10 +78,10 @@ class ElmoEncoder(Encoder):
             self._vectors = np.concatenate([self._vectors, more])
         program = self.program(("words",), lambda: bound(self.model, read))
         words = [self.tokenizer.token(number) for number in numbers]
-        for chosen, batch in word_batches(words, config):
-            found = np.asarray(program(self.params, batch))[: len(chosen)]
+        batches = ((chosen, (ids,)) for chosen, ids in word_batches(words, config))
+        for chosen, found in computed(program, self.params, batches):
             rows = self._kept + np.arange(len(chosen))
-            self._vectors[rows], self._rows[numbers[chosen]] = found, rows
+            self._vectors[rows], self._rows[numbers[chosen]] = found[: len(chosen)], rows
             self._kept += len(chosen)
 
     def in_turn(self, batches: Iterable[Sequence[str]]) -> Iterator[list[np.ndarray]]:

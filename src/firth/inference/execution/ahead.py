@@ -1,7 +1,7 @@
 """Batches that are computed while the host prepares the next ones and reads those before."""
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
@@ -27,6 +27,11 @@ def computed(program: Callable, params, prepared: Iterable[tuple]) -> Iterator[t
     with ThreadPoolExecutor(THREADS) as pool:
         started = ((what, pool.submit(compute, arrays)) for what, arrays in prepared)
         yield from _behind(started, Future.result)
+
+
+def of_view(view, names: Sequence[str], batch_size: int) -> Iterator[tuple]:
+    """(batch, its arrays of these names) of each batch of one pass over a view, for `computed`."""
+    return ((batch, [batch[name] for name in names]) for batch in view.sequential(batch_size))
 
 
 def _behind(started: Iterable[tuple], finish: Callable) -> Iterator[tuple]:

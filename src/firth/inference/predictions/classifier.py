@@ -21,7 +21,7 @@ from firth.data.tasks.buckets import Tokenised, starts_of
 from firth.data.tasks.rows import Row
 from firth.errors import FirthError
 from firth.inference.batching import batch_tokens, pad_rows
-from firth.inference.execution.ahead import computed
+from firth.inference.execution.ahead import computed, of_view
 from firth.inference.inputs import Text
 from firth.inference.predictions.reading import Reading
 from firth.models.model import bound, family
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("firth")
 
 HEAD, CHOICE = "classifier", "choice"
+PACKED = ("tokens", "segments", "text", "weight")  # arrays of rows that texts share
 SORTED_BATCHES = 32  # batches of texts sorted by length at a time
 
 
@@ -132,7 +133,7 @@ class Classifier:
         self._logits = encoder.program(key, lambda: bound(encoder.model, logits))
 
         def packed(model, *arrays):
-            batch = dict(zip(("tokens", "segments", "text", "weight"), arrays, strict=True))
+            batch = dict(zip(PACKED, arrays, strict=True))
             return objective.logits(model, batch, train=False)
 
         self._packed = lambda: encoder.program(
@@ -228,10 +229,7 @@ class Classifier:
             rows=lambda size: max(batch_tokens(size) // limit, 1),
         )
         logits_RC = np.zeros((len(rows), self._outputs))
-        prepared = (
-            (batch, [batch[name] for name in ("tokens", "segments", "text", "weight")])
-            for batch in view.sequential(batch_size)
-        )
+        prepared = of_view(view, PACKED, batch_size)
         for batch, logits_BTC in computed(self._packed(), self.encoder.params, prepared):
             real_BT = batch["weight"] > 0
             logits_RC[batch["example"][real_BT]] = logits_BTC[real_BT]

@@ -16,7 +16,7 @@ from firth.data.tagging.windows import CONTEXTS, stride_of
 from firth.data.tasks.task import shown
 from firth.errors import FirthError
 from firth.inference.encoder import Encoder, load
-from firth.inference.execution.ahead import computed
+from firth.inference.execution.ahead import computed, of_view
 from firth.models.logistic.files import is_logistic
 from firth.models.model import bound, longest
 from firth.objectives.tag import EXTRAS, Tag
@@ -92,10 +92,7 @@ class Tagger:
         if self._features:
             rows.more["features"] = self._features(sentences)
         view, columns = TagBuckets(rows, "first" in self._present), []
-        prepared = (
-            (batch, [batch[name] for name in self._present])
-            for batch in view.sequential(batch_size)
-        )
+        prepared = of_view(view, self._present, batch_size)
         for batch, tags in computed(self._run, self.encoder.params, prepared):
             columns.append({k: batch[k] for k in ("example", "weight")} | {"tags": tags})
         return sentences.split(named(columns, rows.words, self.labels))
