@@ -12,6 +12,7 @@ import numpy as np
 
 from firth.errors import FirthError
 from firth.inference.batching import pad_rows
+from firth.inference.execution.ahead import computed
 from firth.inference.execution.program import Program, identity
 from firth.inference.inputs import Text, check_direction
 from firth.models.heads import find_head
@@ -176,18 +177,17 @@ class Encoder:
         apply = self.program(
             ("forward", attentions), lambda: functools.partial(self._forward, attentions=attentions)
         )
-        parts = []
-        for begin in range(0, len(ids), batch_size):
-            rows = [x[begin : begin + batch_size] for x in (ids, segments, mask)]
-            count = len(rows[0])
-            rows[0] = self.inputs(rows[0])
-            arrays = apply(self.params, *pad_rows(rows, batch_size))
-            parts.append(jax.tree.map(lambda x, count=count: np.asarray(x)[:count], arrays))
+
+        def prepare(begin):
+            ids_BL, *others = (x[begin : begin + batch_size] for x in (ids, segments, mask))
+            return len(ids_BL), pad_rows((self.inputs(ids_BL), *others), batch_size)
+
+        found = computed(apply, self.params, map(prepare, range(0, len(ids), batch_size)))
+        parts = [jax.tree.map(lambda x, n=n: x[:n], arrays) for n, arrays in found]
         whole = jax.tree.map(lambda *chunks: np.concatenate(chunks), *parts)
-        logits = whole["logits"]
-        for head in logits:
+        for head, logits in whole["logits"].items():
             if find_head(head).per_token:
-                logits[head] = logits[head][:, :length]
+                whole["logits"][head] = logits[:, :length]
         if attentions:
             attended = whole["attentions"].swapaxes(0, 1)[..., :length, :length]
         return Representation(
@@ -197,7 +197,7 @@ class Encoder:
             mask=mask[:, :length],
             hidden=whole["hidden"].swapaxes(0, 1)[:, :, :length],
             pooled=whole.get("pooled"),
-            logits=logits,
+            logits=whole["logits"],
             attentions=attended if attentions else None,
         )
 

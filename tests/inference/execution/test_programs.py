@@ -3,6 +3,8 @@
 import itertools
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -104,6 +106,25 @@ def test_threads_compile_a_shape_once(model):
     prepared = ((i, (np.full(3, i, np.float32),)) for i in range(6))
     found = [value[0] for _, value in computed(doubled, encoder.params, prepared)]
     assert found == [0, 2, 4, 6, 8, 10] and doubled.made == 1
+
+
+def test_a_shape_that_is_there_does_not_wait_for_one_that_is_compiled(model):
+    encoder, traced, finished = firth.load(model), threading.Event(), threading.Event()
+
+    def function(params, x):
+        if len(x) == 2:
+            traced.set()
+            assert finished.wait(30), "the other shape waits"
+        return 2 * x
+
+    doubled = encoder.program("doubled", lambda: function)
+    doubled(encoder.params, np.ones(1))
+    with ThreadPoolExecutor(1) as pool:
+        longer = pool.submit(doubled, encoder.params, np.ones(2))
+        assert traced.wait(30)
+        assert doubled(encoder.params, np.ones(1)).tolist() == [2]
+        finished.set()
+        assert longer.result().tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("damage", ["empty", "short", "another program"])

@@ -42,12 +42,12 @@ class Program:
         Several threads may call it.
         """
         shapes = tuple((x.shape, x.dtype) for x in arrays)
-        with self._lock:
-            if shapes not in self._compiled:
-                self._compiled[shapes] = self._compile(params, arrays, shapes)
-            compiled, roundings = self._compiled[shapes]
-            values = self._rounded(params, roundings)
-        return compiled(params, values, *arrays)
+        if shapes not in self._compiled:
+            with self._lock:  # a shape is compiled once; those that are there go on meanwhile
+                if shapes not in self._compiled:
+                    self._compiled[shapes] = self._compile(params, arrays, shapes)
+        compiled, roundings = self._compiled[shapes]
+        return compiled(params, self._rounded(params, roundings), *arrays)
 
     def _rounded(self, params, roundings: Sequence[Rounding]) -> list:
         """The values of the roundings, each computed once for an array."""
