@@ -103,7 +103,9 @@ TASKS = {
         tuned={"schedule.lr": 5e-5, "epochs": 5.0},
     ),
     "brown": tags(BROWN, "accuracy", 1.0),
-    "imdb": texts("imdb", "imdb", ("accuracy",), 1.0, 256, test=IMDB),
+    "imdb": replace(
+        texts("imdb", "imdb", ("accuracy",), 1.0, 256, test=IMDB), tuned={"accumulate": 8}
+    ),
 }
 
 
