@@ -57,7 +57,7 @@ def labels_of(path):
         return [row["Label"] for row in csv.DictReader(file)]
 
 
-def test_a_report_has_the_errors_of_a_split(first, tmp_path):
+def test_a_report_has_the_errors_of_a_split(first, tmp_path, capsys):
     """The dev split that was split off train, and the test split."""
     workdir, _ = first
     for split, count in (("dev", 7), ("test", 12)):
@@ -67,6 +67,8 @@ def test_a_report_has_the_errors_of_a_split(first, tmp_path):
         assert f"{count} examples of {split}" in page and "constant answer" in page
         for title in ("Curves", "Confusion", "Calibration", "Lengths", "Errors", "Time"):
             assert f"<h2>{title}</h2>" in page, title
+    assert main(["report", str(workdir), "--split", "nosuch"]) == 2
+    assert "no labelled split 'nosuch'; it has train, dev, test" in capsys.readouterr().err
 
 
 def test_nothing_but_the_file_is_named(folder, first):

@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
     add = parser.add_argument
     add("folder", metavar="WORKDIR|EXPERIMENT", help="a workdir, a folder of them, an experiment")
     add("--output", metavar="FILE", help=f"the page (WORKDIR/{NAME})")
-    add("--split", default="dev", help="the split that shows the errors (dev)")
+    add("--split", help="the split that shows the errors (dev)")
     add("--errors", type=positive, default=20, metavar="N", help="how many of the worst (20)")
     add("--no-model", action="store_true", help="leave out what needs the model to run")
     args = parser.parse_args(argv)
@@ -77,18 +77,24 @@ def best_run(runs: list):
 
 
 def _judged(run, args) -> list[str]:
-    """The sections of what the model does on a split; why there are none, if so."""
+    """The sections of what the model does on a split; why there are none, if so.
+
+    Raises FirthError where a split was asked for by its name and cannot be shown.
+    """
     from firth.display import report
     from firth.inference.judging.kinds import judge
     from firth.storage.local import read_json
 
+    split = args.split or "dev"
     try:
-        found = judge(run.path, args.split, args.errors)
+        found = judge(run.path, split, args.errors)
     except FirthError as error:
+        if args.split:
+            raise
         print(f"firth report: results and errors are left out: {error}", file=sys.stderr)
         return [report.missing("Results and errors", str(error))]
     if found is None:
         return []
     path = run.path / "baselines.json"
-    constant = read_json(path).get(args.split, {}) if path.is_file() else {}
+    constant = read_json(path).get(split, {}) if path.is_file() else {}
     return report.judged(found, constant)
