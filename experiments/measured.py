@@ -40,11 +40,18 @@ def seconds_spent(workdir: Path) -> float:
     return sum(value for kind, value in spent.items() if kind != "dead")
 
 
-def fine_tune(recipe: str, fields: dict, folder: Path, seed: int) -> dict:
+def fine_tune(
+    recipe: str,
+    fields: dict,
+    folder: Path,
+    seed: int,
+    also: Callable[[Path], dict] = lambda workdir: {},
+) -> dict:
     """Train a seed, or go on with it; {split: {metric: points}} of its best checkpoint.
 
-    "dev_baseline" and "test_baseline" are those of a constant answer. Compiled programs stay beside
-    the folder, for other runs; the checkpoints go. A run that fails ends this process too.
+    "dev_baseline" and "test_baseline" are those of a constant answer. `also` is called with the
+    seed's workdir and returns further splits. Compiled programs stay beside the folder, for other
+    runs; the checkpoints go. A run that fails ends this process too.
     """
     if not (folder / "summary.json").exists():
         fields = fields | {"seeds": str(seed), "checkpoint.keep": 1, "curves": False}
@@ -57,13 +64,14 @@ def fine_tune(recipe: str, fields: dict, folder: Path, seed: int) -> dict:
         done = subprocess.run([*command, f"--workdir={folder}"], env=OWN | compiled)
         if done.returncode:
             sys.exit(done.returncode)
+    workdir = folder / f"seed-{seed}"
+    found = also(workdir)
     for part in ("checkpoints", "compiled"):
-        shutil.rmtree(folder / f"seed-{seed}" / part, ignore_errors=True)
-    found = {}
+        shutil.rmtree(workdir / part, ignore_errors=True)
     for name, value in json.loads((folder / "summary.json").read_text()).items():
         split, _, metric = name.partition("/")
         found.setdefault(split, {})[metric] = points(value["mean"])
-    path = folder / f"seed-{seed}" / "baselines.json"
+    path = workdir / "baselines.json"
     for split, values in json.loads(path.read_text()).items() if path.exists() else ():
         found[f"{split}_baseline"] = {metric: points(value) for metric, value in values.items()}
     return found

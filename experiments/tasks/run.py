@@ -14,6 +14,9 @@ checkpoints of a finished run go.
 """
 
 import argparse
+import functools
+import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,12 +24,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from drawing import draw
-from measured import fine_tune, measure_once, read_results, shown
+from measured import OWN, fine_tune, measure_once, points, read_results, shown
 from options import some_of
 from suite import TASKS, WAYS, make_files, recipe_of
 
 RESULTS = Path(__file__).with_name("results.jsonl")
-SPLITS = ("dev", "test")
+SPLITS = ("dev", "test", "whole")
 
 
 def main(argv=None) -> int:
@@ -64,11 +67,22 @@ def measure(args, name: str, way: str, seed: int) -> None:
     recipe, fields = recipe_of(args, name, way, seed)
     fields["product_dtype"] = args.dtype
     folder = args.workdir / f"{name}-{way}-{seed}"
-    measure_once(
-        args.results,
-        named,
-        lambda: {"dtype": args.dtype} | of_task(name, fine_tune(recipe, fields, folder, seed)),
-    )
+    whole = TASKS[name].whole
+    more = {"also": functools.partial(read_whole, args, *whole)} if whole else {}
+    found = functools.partial(fine_tune, recipe, fields, folder, seed, **more)
+    measure_once(args.results, named, lambda: {"dtype": args.dtype} | of_task(name, found()))
+
+
+def read_whole(args, file: str, stride: int, workdir: Path) -> dict:
+    """{"whole": metrics in points} of a run's model over windows of whole texts."""
+    command = [sys.executable, "-m", "firth", "evaluate", "--json", f"--model={workdir}"]
+    command += [f"--data={file.format(data=args.data)}", f"--dtype={args.dtype}"]
+    command += ["--long=average", f"--stride={stride}"]
+    done = subprocess.run(command, env=OWN, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    metrics = json.loads(done.stdout)["metrics"]
+    return {"whole": {metric: points(value) for metric, value in metrics.items()}}
 
 
 def of_task(name: str, found: dict) -> dict:

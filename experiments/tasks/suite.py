@@ -29,6 +29,8 @@ class Task:
       arguments: of the recipe, beside its `init`.
       fields: other fields of the fine-tuned run and of the frozen one.
       tuned: other fields of the fine-tuned run alone.
+      whole: of long texts, (a file of the test split, tokens from one window to the next): the
+        model reads them whole, too, and averages over the windows.
       published: (split, metric) -> figures of comparable models.
     """
 
@@ -40,6 +42,7 @@ class Task:
     fields: Mapping[str, object] = field(default_factory=dict)
     published: Mapping[tuple[str, str], str] = field(default_factory=dict)
     tuned: Mapping[str, object] = field(default_factory=dict)
+    whole: tuple[str, int] | tuple[()] = ()
 
 
 def texts(name: str, folder: str, metrics: tuple, epochs: float, length: int, **published) -> Task:
@@ -104,7 +107,9 @@ TASKS = {
     ),
     "brown": tags(BROWN, "accuracy", 1.0),
     "imdb": replace(
-        texts("imdb", "imdb", ("accuracy",), 1.0, 256, test=IMDB), tuned={"accumulate": 8}
+        texts("imdb", "imdb", ("accuracy",), 1.0, 256, test=IMDB),
+        tuned={"accumulate": 8},
+        whole=("{data}/imdb/test.jsonl.xz", 256),
     ),
 }
 

@@ -2,12 +2,16 @@
 
 import argparse
 import json
+import lzma
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from helpers.published.bert import WORDS, add_tokenizer, make_bert
 from helpers.scripts import load_script
 
+import firth
 from firth import recipe
 
 
@@ -103,6 +107,41 @@ def test_a_finished_run_is_read_in_points_beside_its_baseline(script, args, caps
         **{"dtype": "bfloat16", "test": {"entity_f1": 81.23}, "test_baseline": {"entity_f1": 25.0}},
     }
     assert not (folder / "seed-2" / "checkpoints").exists()
+
+
+def test_long_texts_are_also_read_whole(script, args):
+    """As `predict` reads them: the mean over windows, for what a cut text leaves out, too."""
+    model, args.data, args.dtype = args.workdir / "imdb-tuned-0/seed-0", args.workdir, "float32"
+    names = {0: "0", 1: "1"}
+    kinds = dict(id2label=names, label2id={name: label for label, name in names.items()})
+    theirs = make_bert(
+        model, "BertForSequenceClassification", vocab_size=len(WORDS), num_labels=2, **kinds
+    )
+    add_tokenizer(model)
+    (model.parent / "summary.json").write_text('{"test/accuracy": {"mean": 0.5}}')
+    drawn = np.random.default_rng(0).choice(["cat", "dog", "ran", "the", "fish"], (24, 90))
+    texts = [" ".join(words) for words in drawn]
+    said = firth.load(model).predict(texts, long="average", stride=256)
+    odds = [np.log(one.probabilities["1"] / one.probabilities["0"]) for one in said]
+    theirs.classifier.bias.data[1] -= float(np.median(odds))  # so that it says each of half
+    theirs.save_pretrained(model)
+    encoder = firth.load(model)
+    whole = [one.label for one in encoder.predict(texts, long="average", stride=256)]
+    assert whole != [one.label for one in encoder.predict(texts)]
+    lines = [json.dumps({"text": t, "label": label}) for t, label in zip(texts, whole, strict=True)]
+    (args.data / "imdb").mkdir()
+    (args.data / "imdb/test.jsonl.xz").write_bytes(lzma.compress("\n".join(lines).encode()))
+    script.measure(args, "imdb", "tuned", 0)
+    (line,) = script.read_results(args.results)
+    assert line["whole"] == {"accuracy": 100.0} and line["test"] == {"accuracy": 50.0}
+
+
+def test_what_else_is_measured_of_a_run_has_its_checkpoints(script, tmp_path):
+    (tmp_path / "seed-2" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "summary.json").write_text("{}")
+    also = lambda workdir: {"whole": {"there": (workdir / "checkpoints").exists()}}  # noqa: E731
+    assert script.fine_tune("", {}, tmp_path, 2, also) == {"whole": {"there": True}}
+    assert not (tmp_path / "seed-2" / "checkpoints").exists()
 
 
 def test_files_are_made_without_a_text_in_two_splits(script, tmp_path, shared_data):
