@@ -42,12 +42,15 @@ class Program:
         Several threads may call it.
         """
         shapes = tuple((x.shape, x.dtype) for x in arrays)
-        if shapes not in self._compiled:
-            with self._lock:  # a shape is compiled once; those that are there go on meanwhile
-                if shapes not in self._compiled:
-                    self._compiled[shapes] = self._compile(params, arrays, shapes)
-        compiled, roundings = self._compiled[shapes]
+        compiled, roundings = self._compiled.get(shapes) or self._once(params, arrays, shapes)
         return compiled(params, self._rounded(params, roundings), *arrays)
+
+    def _once(self, params, arrays, shapes) -> tuple:
+        """What `_compile` returns, by one thread for all; shapes that are there need not wait."""
+        with self._lock:
+            if shapes not in self._compiled:
+                self._compiled[shapes] = self._compile(params, arrays, shapes)
+            return self._compiled[shapes]
 
     def _rounded(self, params, roundings: Sequence[Rounding]) -> list:
         """The values of the roundings, each computed once for an array."""
