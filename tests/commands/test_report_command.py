@@ -32,9 +32,8 @@ def test_a_task_whose_model_cannot_be_read_is_reported_without_it(tmp_path, caps
     assert "Results and errors" in said and "left out: " in said and "<h2>Curves</h2>" in said
     assert "firth report: results and errors are left out: " in capsys.readouterr().err
     (tmp_path / "run/report.html").unlink()
-    assert (
-        main(["report", str(tmp_path / "run"), "--split", "dev"]) == 2
-    )  # named, so it is an error
+    # A split that is named must be shown.
+    assert main(["report", str(tmp_path / "run"), "--split", "dev"]) == 2
     assert "model.json" in capsys.readouterr().err and not (tmp_path / "run/report.html").exists()
     assert main(["report", str(tmp_path / "run"), "--no-model"]) == 0
     assert "left out" not in (tmp_path / "run/report.html").read_text()
