@@ -7,10 +7,10 @@ any time and start the same command.
 
 import argparse
 import json
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from commands import call, settings
 
 METRICS = {"sst2": "dev/accuracy", "cola": "dev/matthews", "rte": "dev/accuracy"}
 LOSSES = ("rtd_loss", "mlm_loss", "plm_loss", "lm_loss")  # a run's own, the first that it logs
@@ -37,7 +37,7 @@ class Comparison:
         """Of `firth train` for one run."""
         recipe, overrides = self.runs[name]
         argv = [f"--config={recipe}", f"--workdir={self.workdir / name}"]
-        return argv + [f"--config.{k}={v}" for k, v in (overrides | more).items()]
+        return argv + settings(overrides | more)
 
     def flops(self, name: str) -> float:
         """Floating-point operations of one compiled training step."""
@@ -60,7 +60,7 @@ class Comparison:
         folder = self.workdir / f"{name}-{task}"
         if not (folder / "summary.json").exists():
             init = f"init={self.workdir / name},length={self.args.tuning_length}"
-            firth(
+            call(
                 "train",
                 f"--config=finetune.py:task={task},{init}",
                 f"--workdir={folder}",
@@ -68,7 +68,7 @@ class Comparison:
                 f"--config.seeds={self.args.seeds}",
                 f"--config.epochs={self.epochs[task]}",
                 "--config.batch_size=64",
-                *(f"--config.{k}={v}" for k, v in self.finetune.items()),
+                *settings(self.finetune),
             )
         return json.loads((folder / "summary.json").read_text())[METRICS[task]]
 
@@ -81,7 +81,7 @@ class Comparison:
         rows = []
         for name in only:
             steps = round(compute / costs[name])
-            firth("train", *self.arguments(name, steps=steps))
+            call("train", *self.arguments(name, steps=steps))
             scores = {task: self.scores(name, task) for task in self.epochs}
             row = {"run": name, "flops": costs[name], "steps": steps}
             rows.append(row | self.losses(name) | scores)
@@ -137,11 +137,6 @@ class Comparison:
         )
         axes.legend()
         figure.savefig(self.workdir / "curves.png", dpi=150, bbox_inches="tight")
-
-
-def firth(*argv):
-    """Run the command; its own resume makes a second try cheap."""
-    subprocess.run([sys.executable, "-m", "firth", *map(str, argv)], check=True)
 
 
 def parser(description: str) -> argparse.ArgumentParser:

@@ -2,16 +2,13 @@
 
 import dataclasses
 import json
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
+from commands import call, settings
 
 
 def read_results(path: Path) -> list[dict]:
@@ -55,15 +52,12 @@ def fine_tune(
     """
     if not (folder / "summary.json").exists():
         fields = fields | {"seeds": str(seed), "checkpoint.keep": 1, "curves": False}
-        argv = [f"--config.{field}={value}" for field, value in fields.items()]
-        command = [sys.executable, "-m", "firth", "train", f"--config={recipe}", *argv]
         compiled = {
             "JAX_COMPILATION_CACHE_DIR": str((folder.parent / "compiled").absolute()),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "1",
         }
-        done = subprocess.run([*command, f"--workdir={folder}"], env=OWN | compiled)
-        if done.returncode:
-            sys.exit(done.returncode)
+        where = f"--workdir={folder}"
+        call("train", f"--config={recipe}", *settings(fields), where, **compiled)
     workdir = folder / f"seed-{seed}"
     found = also(workdir)
     for part in ("checkpoints", "compiled"):

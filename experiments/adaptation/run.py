@@ -15,13 +15,13 @@ import hashlib
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+from commands import call, settings
 from measured import measure_once, read_results
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -118,11 +118,6 @@ def table(results: list[dict]) -> list[str]:
     return lines
 
 
-def call(verb: str, *arguments: str):
-    """Run a command of Firth in a process of its own."""
-    subprocess.run([sys.executable, "-m", "firth", verb, *arguments], check=True)
-
-
 def make_data(work: Path):
     """adapt.jsonl and heldout.jsonl of reviews; train and test snippets, in a shuffled order."""
     if (work / "test.csv").exists():
@@ -194,20 +189,16 @@ def pretrain(args, name: str) -> dict:
     fields |= {"data.store": args.work / "adapt", "steps": args.steps, "log_every": 20}
     fields |= {"eval.every": 0, "curves": False}
     workdir = args.work / name
-    call("train", f"--config={recipe}", f"--workdir={workdir}", *flags(fields))
+    call("train", f"--config={recipe}", f"--workdir={workdir}", *settings(fields))
     held = {"data.heldout_store": args.work / "heldout"}
     held |= {"eval.batches": 25, "eval.batch_size": 64}
-    call("evaluate", f"--workdir={workdir}", *flags(held))
+    call("evaluate", f"--workdir={workdir}", *settings(held))
     found = json.loads((workdir / "evaluation.json").read_text())
     return {
         "perplexity": round(float(np.exp(found["heldout/mlm_loss"])), 1),
         "accuracy": round(100 * found["heldout/mlm_accuracy"], 1),
         "tokens": args.steps * 32 * LENGTH,
     }
-
-
-def flags(fields: dict) -> list[str]:
-    return [f"--config.{name}={value}" for name, value in fields.items()]
 
 
 # ----------------------------------------------------------------------------------- labels
@@ -251,7 +242,7 @@ def finetune(work: Path, name: str, model: str, labels: int, seed: int) -> dict:
     fields |= {"batch_size": batch, "epochs": epochs, "schedule.lr": RATE, "seed": seed}
     fields |= {"eval.epochs": max(epochs / 2, 0.5), "curves": False}
     config = f"--config=finetune.py:init={model},length={LENGTH}"
-    call("train", config, f"--workdir={workdir}", *flags(fields))
+    call("train", config, f"--workdir={workdir}", *settings(fields))
     last = [entry for entry in read_journal(workdir) if "eval/test/accuracy" in entry][-1]
     return {"accuracy": round(100 * last["eval/test/accuracy"], 1)}
 

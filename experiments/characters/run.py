@@ -15,7 +15,6 @@ import argparse
 import gzip
 import json
 import os
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from commands import call, printed, settings
 from measured import read_results, seconds_spent
 
 RESULTS = Path(__file__).with_name("results.jsonl")
@@ -106,31 +106,21 @@ def measure(work: Path, name: str, row: Row) -> dict:
         # The last step is measured, not the one that is best on the held-out text.
         fields |= {"data.heldout_store": work / "test", "checkpoint.best": ""}
     workdir = work / name
-    call("train", f"--config={row.recipe}", f"--workdir={workdir}", *flags(fields))
+    call("train", f"--config={row.recipe}", f"--workdir={workdir}", *settings(fields))
     entry = {"seconds": round(time.time() - began)}
     changes = {"eval.batch_size": 1, "eval.batches": 1_000_000}
     if row.counted:
         changes = {"data.heldout_store": work / "test"}
     else:
         entry = {"seconds": round(seconds_spent(workdir)), "samples": samples(workdir)}
-    found = json.loads(call("evaluate", f"--workdir={workdir}", "--json", *flags(changes)))
+    found = json.loads(printed("evaluate", f"--workdir={workdir}", "--json", *settings(changes)))
     return {"bits": round(found["heldout/bits_per_character"], 4)} | entry
 
 
 def samples(workdir: Path) -> dict[str, str]:
     """A text of each temperature."""
     given = (f"--model={workdir}", f"--prompt={PROMPT}", f"--tokens={LENGTH}", "--seed=0")
-    return {str(t): call("generate", *given, f"--temperature={t}") for t in TEMPERATURES}
-
-
-def call(verb: str, *arguments: str) -> str:
-    """Run a command of Firth in a process of its own; returns what it printed."""
-    command = [sys.executable, "-m", "firth", verb, *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-def flags(fields: dict) -> list[str]:
-    return [f"--config.{name}={value}" for name, value in fields.items()]
+    return {str(t): printed("generate", *given, f"--temperature={t}") for t in TEMPERATURES}
 
 
 def table(results: list[dict]) -> list[str]:

@@ -9,21 +9,19 @@ beside this file.
 """
 
 import argparse
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+from commands import call
 from measured import measure_once, random_body
 
 from firth.data.tasks.choices import longest_choice
 from firth.data.tasks.load import get_task, load_split
 from firth.training.journal import read_journal
 
-ENVIRONMENT = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 RESULTS = Path(__file__).with_name("results.jsonl")
 SETTINGS = ["--config.seed=0", "--config.batch_size=16", "--config.schedule.lr=1e-4"]
 SETTINGS += ["--config.epochs=3.0", "--config.eval.batch_size=16", "--config.log_every=20"]
@@ -64,9 +62,8 @@ def baselines(folder: Path) -> dict:
 
 def train(folder: Path, init: str, workdir: Path) -> dict:
     """The accuracies of the checkpoint that is best on dev."""
-    command = [sys.executable, "-m", "firth", "train", "--workdir", str(workdir), *SETTINGS]
-    command += [f"--config=finetune.py:task=codah,init={init},length=64"]
-    subprocess.run([*command, f"--config.data.dir={folder}"], check=True, env=ENVIRONMENT)
+    recipe = f"--config=finetune.py:task=codah,init={init},length=64"
+    call("train", recipe, f"--workdir={workdir}", f"--config.data.dir={folder}", *SETTINGS)
     journal = read_journal(workdir)
     dev = [entry["eval/dev/accuracy"] for entry in journal if "eval/dev/accuracy" in entry]
     test = [entry["eval/test/accuracy"] for entry in journal if "eval/test/accuracy" in entry]

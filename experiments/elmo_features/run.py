@@ -11,17 +11,16 @@ line a run, as soon as it ends) and results.md into the workdir.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from commands import OWN, call, printed, settings
 from measured import shown
 from options import some_of
 
-OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 VOCABULARY, SPLITS = 30_000, ("dev", "test")
 # The ELMo: twice `tiny`'s width, and the characters of all but the longest words.
 ELMO = {
@@ -55,23 +54,9 @@ VARIANTS = {
 }
 
 
-def firth(*argv, prints: bool = False) -> str:
-    """What a command prints, if it is asked for; a command that fails ends this one too."""
-    command = [sys.executable, "-m", "firth", *map(str, argv)]
-    done = subprocess.run(command, env=OWN, stdout=subprocess.PIPE if prints else None, text=True)
-    if done.returncode:
-        sys.exit(done.returncode)
-    return done.stdout or ""
-
-
 def train(recipe: str, workdir: Path, fields: dict) -> None:
     """Train, or go on."""
-    firth("train", f"--config={recipe}", f"--workdir={workdir}", *settings(fields))
-
-
-def settings(fields: dict) -> list[str]:
-    """Fields as arguments."""
-    return [f"--config.{name}={value}" for name, value in fields.items()]
+    call("train", f"--config={recipe}", f"--workdir={workdir}", *settings(fields))
 
 
 def stores(args) -> dict:
@@ -88,7 +73,7 @@ def stores(args) -> dict:
         more = trained if text == train_text else ()
         if not store.is_dir():
             common = ("--tokenizer", args.workdir / "tok", "--sentences", "line")
-            firth("prepare", "--input", text, "--output", store, *common, *more)
+            call("prepare", "--input", text, "--output", store, *common, *more)
     return found
 
 
@@ -97,7 +82,7 @@ def language_models(args, fields: dict) -> None:
     if not (args.workdir / "bilm").is_dir():
         steps = {"steps": args.elmo_steps}
         train("elmo.py:tiny,tokens=9900000", args.workdir / "elmo", fields | ELMO | steps)
-        firth("convert", "--from", args.workdir / "elmo", "--to", args.workdir / "bilm")
+        call("convert", "--from", args.workdir / "elmo", "--to", args.workdir / "bilm")
     path = args.workdir / "perplexity.json"
     found = json.loads(path.read_text()) if path.exists() else {}
     for name in ("elmo", *NGRAMS):
@@ -108,7 +93,7 @@ def language_models(args, fields: dict) -> None:
             train(NGRAMS[name], args.workdir / name, {"data.store": fields["data.store"]})
             more = {"data.heldout_store": fields["data.heldout_store"]}
         where = f"--workdir={args.workdir / name}"
-        found[name] = json.loads(firth("evaluate", where, "--json", *settings(more), prints=True))
+        found[name] = json.loads(printed("evaluate", where, "--json", *settings(more)))
         path.write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -117,7 +102,7 @@ def glove(args, fields: dict) -> None:
     if not (args.workdir / "glove.vec").exists():
         store = {"data.store": fields["data.store"]}
         train("glove.py:dim=50", args.workdir / "glove", store | GLOVE)
-        firth("convert", "--from", args.workdir / "glove", "--to", args.workdir / "glove.vec")
+        call("convert", "--from", args.workdir / "glove", "--to", args.workdir / "glove.vec")
 
 
 def tagger(args, task: str, variant: str) -> tuple[str, dict]:

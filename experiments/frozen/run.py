@@ -12,17 +12,15 @@ layers.png into the workdir.
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from commands import call, settings
 from options import some_of
 
-OWN = dict(os.environ)  # before jax, which looks for a TPU, adds to it
 CHOICES = (
     "embeddings",
     "second_to_last",
@@ -82,10 +80,7 @@ def scores(run: Run, args) -> dict:
     folder = args.workdir / run.name
     if not finished(folder / "summary.json", args.seeds):
         fields = run.fields | {"seeds": args.seeds, "checkpoint.keep": 1}
-        argv = [f"--config.{name}={value}" for name, value in fields.items()]
-        command = ["train", f"--config={run.recipe}", f"--workdir={folder}", *argv]
-        if code := subprocess.run([sys.executable, "-m", "firth", *command], env=OWN).returncode:
-            sys.exit(code)
+        call("train", f"--config={run.recipe}", f"--workdir={folder}", *settings(fields))
     summary = json.loads((folder / "summary.json").read_text())
     found = {split: summary.get(f"{split}/{METRIC}") for split in ("dev", "test")}
     return {split: value for split, value in found.items() if value}

@@ -12,7 +12,6 @@ import argparse
 import functools
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import table
 import text
+from commands import call, settings
 from measured import measure_once
 from options import some_of
 
@@ -72,11 +72,6 @@ SETS = {
 }
 
 
-def firth(*argv) -> None:
-    """Run the command; what it prints goes where this process prints."""
-    subprocess.run([sys.executable, "-m", "firth", *map(str, argv)], check=True)
-
-
 def make_text(data: Path, work: Path) -> None:
     """Write the ten million words and their counts, unless they are there."""
     if not (work / "text.jsonl").exists():
@@ -90,7 +85,7 @@ def prepare(work: Path, kind: str) -> Path:
     if not (store / "manifest.json").exists():
         made = [f"--tokenizer={work / f'tokenizer-{kind}'}", f"--train-tokenizer={kind}"]
         source = f"--input={work / 'text.jsonl'}"
-        firth("prepare", source, *made, f"--vocab-size={VOCABULARY}", f"--output={store}")
+        call("prepare", source, *made, f"--vocab-size={VOCABULARY}", f"--output={store}")
     return store
 
 
@@ -106,7 +101,7 @@ def train(name: str, work: Path, store: Path, epochs: float | None, dtype: str) 
     recipe, data = MODELS[name].recipe, f"--config.data.store={store}"
     if recipe.startswith("ngram.py"):
         if not (work / name / "ngram.safetensors").exists():
-            firth("train", f"--config={recipe}", f"--workdir={work / name}", data)
+            call("train", f"--config={recipe}", f"--workdir={work / name}", data)
         return {}
     tokens = len(open_store(store).tokens)
     recipe = recipe.format(part=round((epochs or LSTM_EPOCHS) * tokens / 13))
@@ -114,8 +109,7 @@ def train(name: str, work: Path, store: Path, epochs: float | None, dtype: str) 
     epoch = tokens / (config.batch_size * config.data.length)
     steps = int(epochs * epoch if epochs else min(config.steps, MOST_EPOCHS * epoch))
     fields = {"steps": steps, "product_dtype": dtype, "curves": False}
-    given = [f"--config.{field}={value}" for field, value in fields.items()]
-    firth("train", f"--config={recipe}", f"--workdir={work / name}", data, *given)
+    call("train", f"--config={recipe}", f"--workdir={work / name}", data, *settings(fields))
     return {"steps": steps, "dtype": dtype}
 
 
@@ -139,7 +133,7 @@ def untrained(directory: Path, tokenizer: Path, seed: int = 0) -> None:
 
 def judged(model: Path, output: Path, *options: str) -> dict:
     """What `firth evaluate` writes of one model with these options."""
-    firth("evaluate", f"--models={model}", *options, f"--output={output}")
+    call("evaluate", f"--models={model}", *options, f"--output={output}")
     return next(iter(json.loads(output.read_text()).values()))
 
 

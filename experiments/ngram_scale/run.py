@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from commands import command
 from measured import read_results
 
 RESULTS = Path(__file__).with_name("results.jsonl")
@@ -134,7 +135,7 @@ def first_words(source: Path, target: Path, limit: int) -> int:
 def run(*arguments: str) -> dict:
     """Run a command of Firth; seconds of the clock and the processors, and the most memory."""
     began = time.time()
-    process = subprocess.Popen([sys.executable, "-m", "firth", *arguments])
+    process = subprocess.Popen(command(*arguments))
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"firth {' '.join(arguments)} failed")

@@ -14,17 +14,16 @@ line a row goes to results.jsonl beside this file; the last line of a row counts
 import argparse
 import json
 import platform
-import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from commands import call, command, printed, settings
 from measured import read_results, seconds_spent
 
 from firth.training.journal import read_journal
@@ -182,7 +181,7 @@ def measure(args, name: str, row: Row) -> dict:
         models = ",".join(str(args.work / member) for member in row.members or (name,))
         argv = [f"--models={models}", f"--data={args.work / 'test'}", *row.options]
         argv += [f"--tune={args.work / 'valid'}"] if row.members else []
-        measured = json.loads(call("evaluate", *argv, "--json", capture=True))[-1]
+        measured = json.loads(printed("evaluate", *argv, "--json"))[-1]
         entry["test"] = measured["measures"]["lm_perplexity"]
         entry["weights"] = measured["weights"]
     return entry
@@ -195,12 +194,12 @@ def training(args, name: str) -> list[str]:
     if not row.recipe.startswith("ngram"):
         fields["data.heldout_store"] = args.work / "valid"
     argv = ["train", f"--config={row.recipe}", f"--workdir={args.work / name}"]
-    return argv + [f"--config.{name}={value}" for name, value in (fields | row.fields).items()]
+    return argv + settings(fields | row.fields)
 
 
 def train(argv: list[str], minutes: float | None) -> bool:
     """Run to the end, or for so long; whether the training has ended. SIGTERM makes it save."""
-    with subprocess.Popen(command(argv)) as process:
+    with subprocess.Popen(command(*argv)) as process:
         try:
             status = process.wait(minutes and 60 * minutes)
         except subprocess.TimeoutExpired:
@@ -222,20 +221,6 @@ def validation(workdir: Path) -> list[tuple[int, float]]:
         return []
     entries = (entry for entry in read_journal(workdir) if key in entry)
     return [(entry["step"], round(entry[key], 2)) for entry in entries]
-
-
-def call(*argv: str, capture: bool = False) -> str | None:
-    """Run a command of Firth; its standard output if `capture`."""
-    made = subprocess.run(
-        command(argv), check=True, text=True, stdout=subprocess.PIPE if capture else None
-    )
-    return made.stdout
-
-
-def command(argv: Sequence[str]) -> list[str]:
-    """The command line of a process of its own, which is shown."""
-    print(shlex.join(["firth", *argv]), flush=True)
-    return [sys.executable, "-m", "firth", *argv]
 
 
 def machine() -> dict:

@@ -16,15 +16,15 @@ checkpoints of a finished run go.
 import argparse
 import functools
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from commands import printed
 from drawing import draw
-from measured import OWN, fine_tune, measure_once, points, read_results, shown
+from measured import fine_tune, measure_once, points, read_results, shown
 from options import some_of
 from suite import TASKS, WAYS, make_files, recipe_of
 
@@ -75,13 +75,9 @@ def measure(args, name: str, way: str, seed: int) -> None:
 
 def read_whole(args, file: str, stride: int, workdir: Path) -> dict:
     """{"whole": metrics in points} of a run's model over windows of whole texts."""
-    command = [sys.executable, "-m", "firth", "evaluate", "--json", f"--model={workdir}"]
-    command += [f"--data={file.format(data=args.data)}", f"--dtype={args.dtype}"]
-    command += ["--long=average", f"--stride={stride}"]
-    done = subprocess.run(command, env=OWN, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(done.returncode)
-    metrics = json.loads(done.stdout)["metrics"]
+    given = [f"--model={workdir}", f"--data={file.format(data=args.data)}", f"--dtype={args.dtype}"]
+    told = printed("evaluate", "--json", *given, "--long=average", f"--stride={stride}")
+    metrics = json.loads(told)["metrics"]
     return {"whole": {metric: points(value) for metric, value in metrics.items()}}
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from compared import Comparison, firth, parser, shared_settings
+from commands import call
+from compared import Comparison, parser, shared_settings
 
 
 def main():
@@ -29,7 +30,7 @@ def main():
     Comparison(runs, args, epochs).run()
     if not args.only:
         sample = ["generate", f"--model={args.workdir / 'gpt'}", "--prompt=The river"]
-        firth(*sample, "--tokens=100", "--top-k=40", f"--output={args.workdir / 'sample.jsonl'}")
+        call(*sample, "--tokens=100", "--top-k=40", f"--output={args.workdir / 'sample.jsonl'}")
 
 
 if __name__ == "__main__":

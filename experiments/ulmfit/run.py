@@ -15,13 +15,13 @@ import hashlib
 import json
 import lzma
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
+from commands import call, printed, settings
 from measured import measure_once, read_results
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -157,16 +157,6 @@ def rows_of(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def call(verb: str, *arguments: str) -> str:
-    """Run a command of Firth in a process of its own; returns what it printed."""
-    command = [sys.executable, "-m", "firth", verb, *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-def flags(fields: dict) -> list[str]:
-    return [f"--config.{name}={value}" for name, value in fields.items()]
-
-
 # ----------------------------------------------------------------------------------- models
 
 
@@ -189,7 +179,7 @@ def language_model(work: Path, stage: str, direction: str) -> dict:
 def lm_run(work: Path, name: str, recipe: str, store: str, fields: dict) -> dict:
     """Train a language model on a store; its perplexity of the held-out part."""
     fields = LM | {"data.store": work / store, "curves": False} | fields
-    call("train", f"--config={recipe}", f"--workdir={work / name}", *flags(fields))
+    call("train", f"--config={recipe}", f"--workdir={work / name}", *settings(fields))
     return heldout(work / name)
 
 
@@ -199,7 +189,7 @@ def heldout(workdir: Path) -> dict:
     In few streams: a model that is trained without a pause begins badly where it has no state.
     """
     rows = ("--config.eval.batch_size=8", "--config.eval.batches=1000")
-    found = call("evaluate", f"--workdir={workdir}", "--json", *rows)
+    found = printed("evaluate", f"--workdir={workdir}", "--json", *rows)
     measured = json.loads(found)["heldout/lm_loss"]
     return {"perplexity": round(float(np.exp(measured)), 1), "step": read_model(workdir).step}
 
@@ -213,7 +203,7 @@ def classifier(work: Path, body: str, labels: int, seed: int) -> dict:
     fields |= FRESH if body == "untrained" else {}
     workdir = work / f"{body}-{labels}-{seed}"
     recipe = f"ulmfit.py:classifier,init={work / body},size=small,length={LENGTH}"
-    call("train", f"--config={recipe}", f"--workdir={workdir}", *flags(fields))
+    call("train", f"--config={recipe}", f"--workdir={workdir}", *settings(fields))
     return scored(work, workdir)
 
 
@@ -224,7 +214,7 @@ def average(work: Path, labels: int, seed: int) -> dict:
 
 
 def scored(work: Path, model) -> dict:
-    found = call("evaluate", f"--model={model}", f"--data={work / 'test.jsonl'}", "--json")
+    found = printed("evaluate", f"--model={model}", f"--data={work / 'test.jsonl'}", "--json")
     return {"accuracy": round(100 * json.loads(found)["metrics"]["accuracy"], 1)}
 
 
