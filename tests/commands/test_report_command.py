@@ -5,7 +5,7 @@ import json
 from helpers.workdirs import journal, make_workdir
 
 from firth.cli import main
-from firth.commands.report import best_run
+from firth.commands.report import best_run, others
 from firth.display.runs import find_runs
 
 
@@ -39,6 +39,20 @@ def test_a_task_whose_model_cannot_be_read_is_reported_without_it(tmp_path, caps
     assert "left out" not in (tmp_path / "run/report.html").read_text()
 
 
+def test_the_page_of_a_named_task_has_what_papers_report(tmp_path):
+    (tmp_path / "WNLI").mkdir()
+    rows = [f"{i}\tIt fell.\tIt is {('whole', 'broken')[i % 2]}.\t{i % 2}" for i in range(8)]
+    lines = ["index\tsentence1\tsentence2\tlabel", *rows]
+    for split in ("train", "dev", "test"):
+        own = [line.rpartition("\t")[0] for line in lines] if split == "test" else lines
+        (tmp_path / "WNLI" / f"{split}.tsv").write_text("\n".join([*own, ""]))
+    given = ["--config=logistic.py:task=wnli", f"--config.data.dir={tmp_path}"]
+    assert main(["train", *given, f"--workdir={tmp_path}/run"]) == 0
+    assert main(["report", f"{tmp_path}/run"]) == 0
+    said = (tmp_path / "run/report.html").read_text()
+    assert "What others report on dev:" in said and ">DistilBERT<" in said and ">0.563<" in said
+
+
 def test_the_best_run_is_that_of_the_best_metric(tmp_path):
     for seed, losses in enumerate([(5.0, 4.0), (5.0, 3.0), (5.0, 3.5)]):
         make_workdir(tmp_path / str(seed), entries=journal(losses))
@@ -57,3 +71,12 @@ def test_a_folder_of_seeds_says_whose_time_it_shows(tmp_path):
     assert main(["report", str(tmp_path)]) == 0
     said = (tmp_path / "report.html").read_text()
     assert f"of the best run, {tmp_path}/seed-1." in said and "<h2>Seeds</h2>" in said
+
+
+def test_papers_stand_beside_a_task_whose_files_are_not_ones_own(tmp_path):
+    known = {"task": "rte", "train": "", "dev": ""}
+    for number, own in enumerate(({}, {"train": "my.csv"}, {"dev": "my.csv"}, {"task": ""})):
+        run = make_workdir(tmp_path / str(number), fields={"data": known | own})
+        found = [one.model for one in others(find_runs([run])[0], "dev")]
+        assert ("DistilBERT" in found) == (not own)
+    assert not others(find_runs([tmp_path / "0"])[0], "test")

@@ -8,6 +8,7 @@ from helpers.workdirs import journal, make_workdir
 from matplotlib.figure import Figure
 
 from firth.display import report
+from firth.display.published import Published
 from firth.display.runs import find_runs, read_run
 from firth.errors import FirthError
 from firth.inference.judging.judged import Judged, Wrong, calibrate
@@ -83,6 +84,15 @@ def test_results_stand_beside_a_constant_answer(run):
     )
     assert "Expected calibration error 0.2250" in said  # three at .9 are right, one at .6 is not
     assert "The 1 worst of 1" in said and "constant" not in "".join(report.judged(judged(), {}))
+
+
+def test_what_papers_report_stands_below():
+    others = [Published("A", "f1", 0.886, "Who 2019"), Published("B", "", 0.9, "Else 2020")]
+    said = "".join(report.judged(judged(), {}, others))
+    assert "What others report on dev:" in said and said.count("2020") == 1
+    for words in (">A<", ">0.886<", ">f1<", ">Who 2019<"):
+        assert words in said
+    assert "others" not in "".join(report.judged(judged(), {}))
 
 
 def test_lengths_are_in_ten_equal_bins_with_their_scores():

@@ -3,6 +3,7 @@
 import argparse
 import json
 import lzma
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from helpers.scripts import load_script
 
 import firth
 from firth import recipe
+from firth.display.published import published
 
 
 @pytest.fixture(scope="module")
@@ -162,3 +164,11 @@ def test_files_are_made_without_a_text_in_two_splits(script, tmp_path, shared_da
     assert not contexts["test"] & (contexts["train"] | contexts["dev"])
     assert not contexts["train"] & contexts["dev"]
     assert (tmp_path / "chunks-test.conll").read_text().startswith("Rockwell NNP B-NP")
+
+
+def test_published_figures_are_those_of_reports(script):
+    """Of GLUE's tasks both name the same ones."""
+    for name in ("rte", "wnli", "mrpc", "stsb", "cola", "sst2"):
+        (said,) = script.TASKS[name].published.values()
+        known = {round(100 * one.value, 1) for one in published(name, "dev")}
+        assert {float(number) for number in re.findall(r"\d\d\.\d", said)} <= known

@@ -18,9 +18,9 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         prog="firth report",
         description="Write one HTML page about a run, a folder of runs (seeds, a sweep) or an "
-        "experiment: curves, results beside a constant answer's, confusion, calibration, the worst "
-        "errors with their texts, lengths, config and environment. The page needs no network and "
-        "no other file.",
+        "experiment: curves, results beside a constant answer's and what papers report, confusion, "
+        "calibration, the worst errors with their texts, lengths, config and environment. The page "
+        "needs no network and no other file.",
     )
     add = parser.add_argument
     add("folder", metavar="WORKDIR|EXPERIMENT", help="a workdir, a folder of them, an experiment")
@@ -97,4 +97,12 @@ def _judged(run, args) -> list[str]:
         return []
     path = run.path / "baselines.json"
     constant = read_json(path).get(split, {}) if path.is_file() else {}
-    return report.judged(found, constant)
+    return report.judged(found, constant, others(run, split))
+
+
+def others(run, split: str) -> list:
+    """What papers report on a split of the run's task; [] where its files are one's own."""
+    from firth.display.published import published
+
+    own = run.fields.get("data.train") or run.fields.get(f"data.{split}")
+    return [] if own else published(run.fields.get("data.task", ""), split)

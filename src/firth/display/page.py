@@ -50,6 +50,9 @@ pre { background: var(--box); padding: .7rem; border-radius: 6px; overflow-x: au
 .picture { display: block; background: #ffffff; border-radius: 6px; overflow: hidden; }
 .picture svg { width: 100%; height: auto; display: block; }
 .picture img { max-width: 100%; display: block; }
+@media (max-width: 32rem) {
+  table { font-size: .85rem; } th, td { padding-right: .5rem; } td.bar { min-width: 3.5rem; }
+}
 """.strip()
 # A browser loads nothing but the pictures within the page, and runs nothing.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

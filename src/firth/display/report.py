@@ -8,6 +8,7 @@ import numpy as np
 
 from firth.display import page
 from firth.display.curves import axis_name, default_metrics, figure
+from firth.display.published import Published
 from firth.display.runs import Run, read_journal
 from firth.display.table import differing, duration, labels
 from firth.errors import FirthError
@@ -95,10 +96,11 @@ def _plain(value) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def judged(found, baseline: dict[str, float]) -> list[str]:
+def judged(found, baseline: dict[str, float], others: Sequence[Published] = ()) -> list[str]:
     """The sections of a `firth.inference.judging.judged.Judged`.
 
-    `baseline` is {metric: what a constant answer has}, {} if unknown.
+    `baseline` is {metric: what a constant answer has}, {} if unknown. `others` is what papers
+    report on this split.
     """
     head = ["metric", "model", *(["constant answer"] if baseline else [])]
     rows = [
@@ -110,6 +112,10 @@ def judged(found, baseline: dict[str, float]) -> list[str]:
     if found.by_label:
         own = [[name, *row.values()] for name, row in found.by_label.items()]
         parts.append(page.table(["label", *next(iter(found.by_label.values()))], own))
+    if others:
+        own = [[one.model, one.value, axis_name(one.metric), one.source] for one in others]
+        said = f"What others report on {found.split}:"
+        parts += [page.paragraph(said), page.table(["model", "value", "metric", "source"], own)]
     sections = [page.section("Results", *parts)]
     if found.confusion is not None:
         said = "Rows are what is right, columns what the model said."
