@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index", "pretrain", "finetune", "predict", "adapt", "vectors", "look", "recipes")
 PAGES += ("devices", "storage", "plan", "lineage", "questions", "choices", "glue")
-NIGHTLY = ("index", "pretrain", "adapt", "lineage", "questions", "choices")
+NIGHTLY = ("index", "pretrain", "adapt", "devices", "lineage", "questions", "choices")
 README = "README"  # runs on what the quick start left
 # Pages without a command that is to be run here; the blocks of the last two run elsewhere.
 READ = ("coming-from", "results", "errors", "map", "departures", "api", "tpu", "extending")

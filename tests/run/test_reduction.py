@@ -131,6 +131,7 @@ def pod(libtpu):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_tpu_compiler_sums_beside_the_backward_pass(pod):
     """All but the first layer's sums and the word table's, whose gradients come last."""
     fields = dict(hidden_size=512, intermediate_size=2048, num_layers=3, dtype="bfloat16")

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from helpers.cases import nightly
 from helpers.runs import arguments, assert_same_bytes, finish, logged, struck
 
 from firth.cli import main
@@ -56,7 +57,7 @@ def test_the_rate_is_halved_and_the_run_ends(store, tmp_path, capsys, caplog):
     assert "eval.every: 5 there, 4 now" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", [pytest.param("awd", marks=pytest.mark.slow), "rnn"])
+@pytest.mark.parametrize("name", [nightly("awd"), "rnn"])
 def test_a_run_in_two_parts_ends_with_the_same_bytes(store, tmp_path, name):
     parts, whole = tmp_path / "parts", tmp_path / "whole"
     more = dict(plateau__improvement=1.5) if name == "rnn" else {}

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
+from helpers.cases import nightly
 from helpers.published.bert import add_tokenizer, make_bert
 from helpers.runs import WORDS, assert_same_bytes, logged, make_corpus
 
@@ -68,7 +69,7 @@ def classify(folder, workdir, model):
     return workdir
 
 
-@pytest.fixture(scope="module", params=["awd_lstm", pytest.param("bert", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["awd_lstm", nightly("bert")])
 def classifier(request, folder, tmp_path_factory):
     """(family, workdir) of a run in stages that has kept every step."""
     workdir = tmp_path_factory.mktemp("runs") / request.param

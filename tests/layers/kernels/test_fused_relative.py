@@ -149,6 +149,7 @@ def test_on_several_devices():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_bfloat16_is_as_close_as_the_plain_way():
     exact = config(False, rate=0.0)
     arrays, context = given(exact, 128)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.cases import nightly
 
 from firth.planning.compiler import hlo
 from firth.planning.compiler.kernels import CYCLES, Kernel, kernel
@@ -57,8 +56,9 @@ def test_a_kernel_counts_in_the_work_of_a_program():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("libtpu")
-@pytest.mark.parametrize("chip", ["v5e", nightly("v6e")])
+@pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_the_compiler_schedules_as_many_bundles_as_planned(chip):
     """Within a tenth: schedules differ by what surrounds a kernel, and by the compiler."""
     command = [sys.executable, COUNT, "--chips", chip]
