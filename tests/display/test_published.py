@@ -24,7 +24,8 @@ def test_the_table_is_read_as_it_is_written():
     assert rows["mnli", "RoBERTa-large"][1:3] == ("accuracy", 0.902)
     assert rows["stsb", "ELECTRA-small"][1:3] == ("spearman", 0.875)
     assert rows["cola", "DistilBERT"] == ("DistilBERT", "matthews", 0.513, "Sanh et al. 2019")
-    assert rows["mrpc", "BERT-base"].metric == "f1"
+    assert rows["mrpc", "BERT-base"].metric == rows["qqp", "BERT-base"].metric == ""
+    assert rows["qqp", "ELECTRA-base"].metric == "accuracy"
     assert rows["mrpc", "ALBERT-xxlarge"].metric == "accuracy"
     assert ("stsb", "MiniLM, 12 layers") not in rows and len(rows) == 8 * len(GLUE) - 1 + 2 + 10
 
