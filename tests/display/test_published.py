@@ -27,7 +27,7 @@ def test_the_table_is_read_as_it_is_written():
     assert rows["mrpc", "BERT-base"].metric == rows["qqp", "BERT-base"].metric == ""
     assert rows["qqp", "ELECTRA-base"].metric == "accuracy"
     assert rows["mrpc", "ALBERT-xxlarge"].metric == "accuracy"
-    assert ("stsb", "MiniLM, 12 layers") not in rows and len(rows) == 8 * len(GLUE) - 1 + 2 + 10
+    assert ("stsb", "MiniLM of 12 layers") not in rows and len(rows) == 8 * len(GLUE) - 1 + 2 + 10
 
 
 def test_nothing_is_known_of_other_splits_and_tasks():
