@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import sys
 
 import ml_collections
@@ -206,6 +207,17 @@ def test_what_a_recipe_itself_raises_is_told_in_one_line(mine):
         with pytest.raises(FirthError, match="no attribute 'size'") as error:
             read("--config=wrong.py", "--workdir=w", *overrides)
         assert "\n" not in str(error.value) and "Traceback" not in str(error.value)
+
+
+def test_an_edit_within_the_second_is_read(mine, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (mine / "beside.py").write_text("RATE = 1e-3")
+    text = "import beside, ml_collections\nget_config = lambda: ml_collections.ConfigDict({})\n"
+    for steps in (10, 20):
+        (mine / "edited.py").write_text(text.format({"steps": steps}))
+        os.utime(mine / "edited.py", (1e9, 1e9))
+        assert recipe.read_recipe("edited.py").steps == steps
+    assert not list(mine.rglob("__pycache__")) and not sys.dont_write_bytecode
 
 
 def test_colons_and_equal_signs_in_an_argument_survive():

@@ -14,6 +14,9 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from commands import command, settings
+
 DATA = Path(os.environ.get("FIRTH_DATA", Path(__file__).parents[3] / "shared" / "data"))
 CORPUS = ("wikipedia_en_sample/articles.jsonl.xz", "english_novels/novels.jsonl.xz")
 CORPUS += ("imdb/unsup.jsonl.xz",)
@@ -93,9 +96,8 @@ def pretrain(cell: dict, args) -> dict | None:
         spent_at.write_text(json.dumps(spent))
         if ended is None and time.monotonic() - began < left:
             return None
-    told = subprocess.run(
-        command("evaluate", f"--workdir={workdir}", "--json"), check=True, stdout=subprocess.PIPE
-    ).stdout
+    said = command("evaluate", f"--workdir={workdir}", "--json")
+    told = subprocess.run(said, check=True, stdout=subprocess.PIPE).stdout
     measured = json.loads(told)
     return {
         "steps": measured["step"],
@@ -154,16 +156,6 @@ def arguments(recipe: str, workdir: Path, args, **fields) -> list[str]:
     fields |= {"data.store": where(args), "progress": False, "curves": False}
     fields |= SHORT if args.tiny else GPU
     return [f"--config={recipe}", f"--workdir={workdir}", *settings(fields)]
-
-
-def settings(fields: dict) -> list[str]:
-    """Fields as they are given on the command line."""
-    return [f"--config.{name}={value}" for name, value in fields.items()]
-
-
-def command(*argv) -> list[str]:
-    """The command line of a verb."""
-    return [sys.executable, "-m", "firth", *map(str, argv)]
 
 
 def firth(args, *argv, limit: float = float("inf")) -> float | None:

@@ -11,7 +11,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import ml_collections
@@ -203,7 +204,8 @@ def read_recipe(path: str, overrides=()) -> ml_collections.ConfigDict:
 def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.ConfigDict:
     """The config of a recipe with the overrides of `argv`, whose first item is the program."""
     try:
-        rest, config = values(argv), values.config
+        with _without_bytecode():
+            rest, config = values(argv), values.config
     except (AttributeError, KeyError) as error:
         raise FirthError(_unknown_field(argv, recipe, error)) from None
     except Exception as error:  # a recipe is code, which may fail in any way
@@ -213,6 +215,20 @@ def _config(values: flags.FlagValues, argv, recipe: str) -> ml_collections.Confi
     if len(rest) > 1:
         raise FirthError(f"unexpected argument {rest[1]!r}; options are --name=value")
     return config
+
+
+@contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Modules that are loaded meanwhile leave no `__pycache__` beside them.
+
+    Python would take the bytecode there for that of a recipe which a script has edited since,
+    within the same second and to the same size.
+    """
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _flag_values(argv) -> flags.FlagValues:

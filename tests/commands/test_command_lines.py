@@ -52,6 +52,7 @@ def here(tmp_path, monkeypatch):
     """The folder in which a line runs, with an empty standard input."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"")))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # whatever this environment says
     return tmp_path
 
 
