@@ -73,10 +73,14 @@ def test_a_folder_of_seeds_says_whose_time_it_shows(tmp_path):
     assert f"of the best run, {tmp_path}/seed-1." in said and "<h2>Seeds</h2>" in said
 
 
+OWN_FILES = ({"train": "my.csv"}, {"dev": "my.csv"}, {"task": ""}, {"task": "tfds:rte"})
+
+
 def test_papers_stand_beside_a_task_whose_files_are_not_ones_own(tmp_path):
     known = {"task": "rte", "train": "", "dev": ""}
-    for number, own in enumerate(({}, {"train": "my.csv"}, {"dev": "my.csv"}, {"task": ""})):
-        run = make_workdir(tmp_path / str(number), fields={"data": known | own})
+    theirs = ({}, {"task": "tfds:glue/rte"})
+    for number, fields in enumerate((*theirs, *OWN_FILES)):
+        run = make_workdir(tmp_path / str(number), fields={"data": known | fields})
         found = [one.model for one in others(find_runs([run])[0], "dev")]
-        assert ("DistilBERT" in found) == (not own)
+        assert ("DistilBERT" in found) == (fields in theirs)
     assert not others(find_runs([tmp_path / "0"])[0], "test")

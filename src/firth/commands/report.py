@@ -105,4 +105,5 @@ def others(run, split: str) -> list:
     from firth.display.published import published
 
     own = run.fields.get("data.train") or run.fields.get(f"data.{split}")
-    return [] if own else published(run.fields.get("data.task", ""), split)
+    task = run.fields.get("data.task", "").removeprefix("tfds:glue/")  # the same files
+    return [] if own else published(task, split)
