@@ -184,7 +184,7 @@ def _label(name: str, classifier: TextClassifier, examples: Examples, reading: R
         for _, outputs_NC, lost in predict_rows(classifier, rows, reading):
             outputs.append(outputs_NC)
             cut += lost
-            bar.update(sum(map(len, outputs)), "texts")
+            bar.done(sum(map(len, outputs)), "texts")
     finally:
         bar.close()
     warn_of_cut(cut, len(examples), classifier, reading, ("--max-length", "--long"))
