@@ -96,8 +96,8 @@ def pretrain(cell: dict, args) -> dict | None:
         spent_at.write_text(json.dumps(spent))
         if ended is None and time.monotonic() - began < left:
             return None
-    said = command("evaluate", f"--workdir={workdir}", "--json")
-    told = subprocess.run(said, check=True, stdout=subprocess.PIPE).stdout
+    argv = command("evaluate", f"--workdir={workdir}", "--json")
+    told = subprocess.run(argv, check=True, stdout=subprocess.PIPE).stdout
     measured = json.loads(told)
     return {
         "steps": measured["step"],
